@@ -1,0 +1,120 @@
+"""The README and the documentation tell the truth: commands, paths and links."""
+
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").rglob("*.md")])
+
+
+@dataclass(frozen=True)
+class Command:
+    """One `$ command` of a console block and the output that the page promises."""
+
+    line: int
+    command: str
+    output: tuple[str, ...]
+
+
+def read_commands(page: Path) -> Iterator[Command]:
+    """Yield the commands of every ```console block, which by our convention are all run."""
+    lines = page.read_text(encoding="utf-8").splitlines()
+    inside, start, command, output = False, 0, "", []
+    for number, raw in enumerate(lines, 1):
+        line = raw.strip() if raw.lstrip().startswith("```") else raw
+        if line.startswith("```") or (inside and line.startswith("$ ")):
+            if command:
+                yield Command(start, command, tuple(output))
+            start, command, output = number, line.removeprefix("$ "), []
+            if line.startswith("```"):
+                inside, command = line == "```console", ""
+        elif inside:
+            output.append(line)
+
+
+def matches(expected: tuple[str, ...], actual: list[str]) -> bool:
+    """Compare line by line; a line `...` stands for any number of lines."""
+    pattern = "".join(
+        r"(?:.*\n)*?" if line.strip() == "..." else re.escape(line.rstrip()) + r"\n"
+        for line in expected
+    )
+    return re.fullmatch(pattern, "".join(f"{line.rstrip()}\n" for line in actual)) is not None
+
+
+PAGES_WITH_COMMANDS = [page for page in PAGES if any(read_commands(page))]
+
+
+@pytest.mark.timeout(240)
+@pytest.mark.parametrize("page", PAGES_WITH_COMMANDS, ids=lambda page: page.name)
+def test_commands_print_what_the_page_shows(page: Path, tmp_path: Path) -> None:
+    environment = {
+        "PATH": f"{Path(sys.executable).parent}:/usr/bin:/bin",
+        "HOME": str(tmp_path),
+        "COLUMNS": "100",
+        "NO_COLOR": "1",
+        "OMP_NUM_THREADS": "1",
+    }
+    (tmp_path / "recipes").symlink_to(ROOT / "recipes")
+    for command in read_commands(page):
+        result = subprocess.run(
+            command.command,
+            shell=True,
+            cwd=tmp_path,
+            env=environment,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        printed = (result.stdout + result.stderr).splitlines()
+        assert matches(command.output, printed), (
+            f"{page.relative_to(ROOT)}:{command.line}: $ {command.command}\n" + "\n".join(printed)
+        )
+
+
+def test_a_wrong_output_would_be_noticed(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text("```console\n$ echo one; echo two\none\n...\n$ echo x\ny\n```\n", "utf-8")
+    first, second = read_commands(page)
+    assert (first.line, first.command, first.output) == (2, "echo one; echo two", ("one", "..."))
+    assert matches(first.output, ["one", "two"])
+    assert matches(first.output, ["one"])
+    assert not matches(first.output, ["two", "one"])
+    assert not matches(second.output, ["x"])
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_named_paths_exist(page: Path) -> None:
+    """A path in backticks is there; a line that says `planned` may name what is to come."""
+    missing = [
+        f"{page.name}:{number}: {path}"
+        for number, line in enumerate(page.read_text(encoding="utf-8").splitlines(), 1)
+        if "planned" not in line
+        for path in re.findall(
+            r"`((?:evener|tests|docs|recipes|scripts|constraints|examples|benchmarks)/[\w./-]*)`",
+            line,
+        )
+        if not (ROOT / path).exists()
+    ]
+    assert not missing
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_commands_named_in_the_text_exist(page: Path) -> None:
+    """Every `evener VERB` and `make TARGET` that a page names can be typed."""
+    text = page.read_text(encoding="utf-8")
+    result = subprocess.run(
+        [sys.executable, "-m", "evener", "--help"], capture_output=True, text=True, check=True
+    )
+    targets = set(
+        re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE)
+    )
+    assert not set(re.findall(r"^(?:\$ )?evener (\w+)", text, re.MULTILINE)) - set(
+        re.findall(r"\w+", result.stdout)
+    )
+    assert not set(re.findall(r"`make ([\w-]+)`", text)) - targets
