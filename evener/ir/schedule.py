@@ -1,0 +1,105 @@
+"""A schedule: one ordered tuple of actions per worker.
+
+For every (stage, microbatch, slice) exactly one worker runs the forward, and the same worker runs
+its recompute and backward.  Placement, data parallelism, interleaving and directions are all read
+from who runs what; nothing else states them.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TypeAlias
+
+from evener.ir.action import Action, Kind
+
+Cell: TypeAlias = tuple[int, int, int | None]
+"""(stage, microbatch, slice): the unit of work that one worker owns."""
+
+COMPUTE_KINDS = frozenset({Kind.F, Kind.B, Kind.I, Kind.W, Kind.R, Kind.X})
+MESSAGE_KINDS = frozenset({Kind.SEND_F, Kind.RECV_F, Kind.SEND_B, Kind.RECV_B})
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """Who does what in which order, for one step.
+
+    name: the generator's name, for people.
+    num_stages, num_microbatches, num_slices: sizes of the three indices.
+    workers: per worker, its actions in the order in which it issues them.
+    edges: stage graph as (producer, consumer) pairs; None means the chain 0-1-2-...
+
+    Building one checks nothing: ``ir.check`` does.
+    """
+
+    name: str
+    num_stages: int
+    num_microbatches: int
+    workers: tuple[tuple[Action, ...], ...]
+    num_slices: int = 1
+    edges: tuple[tuple[int, int], ...] | None = None
+
+    @property
+    def num_workers(self) -> int:
+        return len(self.workers)
+
+    @property
+    def num_actions(self) -> int:
+        return sum(map(len, self.workers))
+
+    @cached_property
+    def stage_edges(self) -> tuple[tuple[int, int], ...]:
+        """The stage graph with the default chain written out."""
+        if self.edges is not None:
+            return self.edges
+        return tuple((stage, stage + 1) for stage in range(self.num_stages - 1))
+
+    @cached_property
+    def predecessors(self) -> tuple[tuple[int, ...], ...]:
+        """Per stage, the stages whose forward output it reads."""
+        return tuple(
+            tuple(a for a, b in self.stage_edges if b == stage) for stage in range(self.num_stages)
+        )
+
+    @cached_property
+    def successors(self) -> tuple[tuple[int, ...], ...]:
+        """Per stage, the stages that read its forward output."""
+        return tuple(
+            tuple(b for a, b in self.stage_edges if a == stage) for stage in range(self.num_stages)
+        )
+
+    @cached_property
+    def runner(self) -> dict[Cell, int]:
+        """The worker that runs the forward of each cell (the first one listed, if several do)."""
+        runner: dict[Cell, int] = {}
+        for worker, action in self.actions():
+            if action.kind is Kind.F and action.microbatch is not None:
+                runner.setdefault((action.stage, action.microbatch, action.slice), worker)
+        return runner
+
+    @cached_property
+    def workers_of_stage(self) -> tuple[tuple[int, ...], ...]:
+        """Per stage, the workers that hold it in ascending order: its gradient group."""
+        holders: list[set[int]] = [set() for _ in range(self.num_stages)]
+        for (stage, _, _), worker in self.runner.items():
+            if 0 <= stage < self.num_stages:
+                holders[stage].add(worker)
+        return tuple(tuple(sorted(group)) for group in holders)
+
+    @cached_property
+    def stages_of_worker(self) -> tuple[tuple[int, ...], ...]:
+        """Per worker, the stages that it holds in ascending order."""
+        return tuple(
+            tuple(s for s in range(self.num_stages) if worker in self.workers_of_stage[s])
+            for worker in range(self.num_workers)
+        )
+
+    @cached_property
+    def is_lowered(self) -> bool:
+        """Whether messages are written out (``ir.passes`` inserts them)."""
+        return any(action.kind in MESSAGE_KINDS for _, action in self.actions())
+
+    def actions(self) -> Iterator[tuple[int, Action]]:
+        """Every (worker, action), worker by worker, in list order: the *flat order*."""
+        for worker, actions in enumerate(self.workers):
+            for action in actions:
+                yield worker, action
