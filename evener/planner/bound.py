@@ -1,0 +1,59 @@
+"""Lower bounds on the step time of a pipeline; each is proven in its docstring.
+
+Vectors have one entry per layer of the chain and hold the time of one microbatch on the fastest
+worker that may run it, in nanoseconds.  Communication and the optimizer only ever add time, so
+leaving them out keeps every bound valid.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+@dataclass(frozen=True)
+class ChainTimes:
+    """Times of one microbatch per layer.
+
+    forward_ns: forward. input_ns: the least that a layer adds to the way back of a gradient.
+    work_ns: the least that forward and backward of the layer cost a worker in all.
+    """
+
+    forward_ns: NDArray[np.int64]
+    input_ns: NDArray[np.int64]
+    work_ns: NDArray[np.int64]
+
+
+def load_bound_ns(chain: ChainTimes, *, num_workers: int, num_microbatches: int) -> int:
+    """All work divided by all workers: no worker can do more than one thing at a time."""
+    work_ns = int(chain.work_ns.sum()) * num_microbatches
+    return -(-work_ns // num_workers)
+
+
+def chain_bound_ns(chain: ChainTimes) -> int:
+    """One microbatch goes forward through every layer, and its gradient all the way back."""
+    return int(chain.forward_ns.sum() + chain.input_ns.sum())
+
+
+def heavy_layer_bound_ns(chain: ChainTimes, *, num_microbatches: int) -> int:
+    """One worker runs one layer for all microbatches of a pipeline.
+
+    It cannot start before a microbatch has come through the layers in front (their forwards).
+    After its last input gradient that gradient still has to go back through the layers in front.
+    So for every layer: forwards in front + all its forwards and input gradients + way back in
+    front; and likewise forwards in front + all its work.
+    """
+    before_forward_ns = np.cumsum(chain.forward_ns) - chain.forward_ns
+    before_input_ns = np.cumsum(chain.input_ns) - chain.input_ns
+    critical_ns = num_microbatches * (chain.forward_ns + chain.input_ns) + before_input_ns
+    all_work_ns = num_microbatches * chain.work_ns
+    return int((before_forward_ns + np.maximum(critical_ns, all_work_ns)).max())
+
+
+def pipeline_bound_ns(chain: ChainTimes, *, num_workers: int, num_microbatches: int) -> int:
+    """The largest of the bounds, for one pipeline of ``num_workers`` workers."""
+    return max(
+        load_bound_ns(chain, num_workers=num_workers, num_microbatches=num_microbatches),
+        chain_bound_ns(chain),
+        heavy_layer_bound_ns(chain, num_microbatches=num_microbatches),
+    )
