@@ -1,0 +1,181 @@
+"""What was measured of a model's layers and of the links: a versioned JSON file.
+
+Nothing here measures: ``profiler`` does, and needs torch; reading a profile does not.
+"""
+
+from collections import Counter
+from collections.abc import Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Annotated, Literal, NamedTuple
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from evener.errors import ProfileError, Violation
+
+Count = Annotated[int, Field(ge=0, le=2**63 - 1)]
+Ratio = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+Name = Annotated[str, Field(min_length=1)]
+
+
+class _Record(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+
+class LayerCost(_Record):
+    """One kind of layer at one microbatch size and sequence length, on one type of device.
+
+    layer: the name of the kind, as in the model's description.
+    forward_ns, backward_ns (full), input_grad_ns, weight_grad_ns, recompute_ns: of one microbatch.
+    parameter_bytes: of the layer's parameters in the profile's dtype.
+    activation_bytes: saved by the forward for the backward. weight_gradient_bytes: what the
+    input gradient leaves behind for the weight gradient.
+    input_bytes, output_bytes: of the tensors that enter and leave the layer.
+    spread: interquartile range of the repeats over their median, the worst of the times above.
+    device_type: where it was measured; the profile's device type if left out.
+    """
+
+    layer: Name
+    microbatch_size: Annotated[int, Field(ge=1)]
+    sequence_length: Annotated[int, Field(ge=1)]
+    forward_ns: Count
+    backward_ns: Count
+    input_grad_ns: Count
+    weight_grad_ns: Count
+    recompute_ns: Count
+    parameter_bytes: Count
+    activation_bytes: Count
+    weight_gradient_bytes: Count
+    input_bytes: Count
+    output_bytes: Count
+    spread: Ratio = 0.0
+    device_type: Name | None = None
+
+
+class LinkCost(_Record):
+    """A directed link between two devices, by name, or between any two of two device types.
+
+    latency_ns: until the first byte arrives. bytes_per_s: bandwidth; 0 means no limit.
+    """
+
+    from_device: Name
+    to_device: Name
+    latency_ns: Count
+    bytes_per_s: Count
+
+
+class LayerKey(NamedTuple):
+    """What a layer's cost is looked up by."""
+
+    layer: str
+    device_type: str
+    microbatch_size: int
+    sequence_length: int
+
+    def __str__(self) -> str:
+        return (
+            f'layer "{self.layer}" on "{self.device_type}" with microbatch size '
+            f"{self.microbatch_size} and sequence length {self.sequence_length}"
+        )
+
+
+class Profile(_Record):
+    """Measured costs of one model's layers.
+
+    model, fingerprint: which model was measured; the fingerprint tells changed shapes.
+    device_type, host: where, as in the cluster's description, and in words.
+    dtype: of parameters and activations, such as "float32".
+    step_ns_per_parameter_byte: time of the optimizer step.
+    overhead_ns: what the executor adds to every compute action.
+    """
+
+    version: Literal[1] = 1
+    model: Name
+    fingerprint: Name
+    device_type: Name
+    host: str
+    dtype: Name
+    layers: tuple[LayerCost, ...]
+    links: tuple[LinkCost, ...] = ()
+    step_ns_per_parameter_byte: Ratio = 0.0
+    overhead_ns: Count = 0
+
+    @model_validator(mode="after")
+    def _each_once(self) -> "Profile":
+        doubled = [str(key) for key, count in Counter(self._keys).items() if count > 1]
+        if doubled:
+            raise ValueError(f"measured more than once: {', '.join(doubled)}")
+        return self
+
+    @property
+    def _keys(self) -> list[LayerKey]:
+        return [
+            LayerKey(
+                layer=cost.layer,
+                device_type=cost.device_type or self.device_type,
+                microbatch_size=cost.microbatch_size,
+                sequence_length=cost.sequence_length,
+            )
+            for cost in self.layers
+        ]
+
+    @cached_property
+    def by_key(self) -> dict[LayerKey, LayerCost]:
+        """The layer costs by what they are looked up by."""
+        return dict(zip(self._keys, self.layers, strict=True))
+
+    def costs_of(self, keys: Sequence[LayerKey]) -> list[LayerCost]:
+        """One cost per key.
+
+        Raises ProfileError that names every key that was not measured.
+        """
+        missing = [key for key in dict.fromkeys(keys) if key not in self.by_key]
+        if missing:
+            raise ProfileError(
+                f'the profile of model "{self.model}" is incomplete',
+                [_not_measured(key, self) for key in missing],
+            )
+        return [self.by_key[key] for key in keys]
+
+    def save(self, path: Path | str) -> None:
+        """Write the profile as JSON."""
+        Path(path).write_text(self.model_dump_json(indent=1) + "\n", encoding="utf-8")
+
+    @classmethod
+    def load(cls, path: Path | str) -> "Profile":
+        """Read a profile.
+
+        Raises ProfileError with everything that is wrong: unreadable file, broken JSON, unknown
+        or missing keys, negative or NaN values, layers given twice.
+        """
+        try:
+            text = Path(path).read_bytes()
+        except OSError as error:
+            raise ProfileError(_unreadable(path, error)) from error
+        try:
+            return cls.model_validate_json(text)
+        except ValidationError as error:
+            raise ProfileError(
+                f"{path} is not a profile that can be used",
+                [str(violation) for violation in _violations(path, error)],
+            ) from None
+
+
+def _violations(path: Path | str, error: ValidationError) -> list[Violation]:
+    return [
+        Violation(
+            text=problem["msg"],
+            file=str(path),
+            key=".".join(str(part) for part in problem["loc"]) or None,
+        )
+        for problem in error.errors(include_url=False)
+    ]
+
+
+def _unreadable(path: Path | str, error: OSError) -> str:
+    return f"{path} cannot be read: {error.strerror}; `evener measure` writes a profile"
+
+
+def _not_measured(key: LayerKey, profile: Profile) -> str:
+    known = sorted({cost.layer for cost in profile.layers})
+    return f"{key} was not measured; measure it with `evener measure` (measured: {known})"

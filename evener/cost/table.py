@@ -1,0 +1,154 @@
+"""What every action of a plan costs: the only thing that the simulator knows about the world."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from evener.cost.network import transfer_ns
+from evener.errors import ProfileError
+from evener.ir.action import Action, Kind
+from evener.ir.memory import MemoryTable
+from evener.ir.rules import Resource
+
+KIND_INDEX: Mapping[Kind, int] = {kind: index for index, kind in enumerate(Kind)}
+"""Position of each kind on the last axis of ``CostTable.time_ns``."""
+
+
+@dataclass(frozen=True, eq=False)
+class CostTable:
+    """Times in nanoseconds and sizes in bytes, all integers.
+
+    time_ns: int64[worker, stage, kind], of one action; messages have none.
+    forward_bytes: int64[stage], the activation that leaves a stage, per action.
+    backward_bytes: int64[stage], the gradient that leaves a stage backward, per action.
+    latency_ns: int64[worker, worker], from the row's worker to the column's.
+    bytes_per_s: int64[worker, worker]; 0 means no limit.
+    memory: bytes per stage and resource, and what each worker holds from the start.
+    side_ns: time of an X action by its name.
+    tied_ns: time of ``<s>REDUCE><t>`` by (s, t); pairs left out take ``time_ns`` of s.
+    """
+
+    time_ns: NDArray[np.int64]
+    forward_bytes: NDArray[np.int64]
+    backward_bytes: NDArray[np.int64]
+    latency_ns: NDArray[np.int64]
+    bytes_per_s: NDArray[np.int64]
+    memory: MemoryTable
+    side_ns: Mapping[str, int] = field(default_factory=dict)
+    tied_ns: Mapping[tuple[int, int], int] = field(default_factory=dict)
+
+    @property
+    def num_workers(self) -> int:
+        return int(self.time_ns.shape[0])
+
+    @property
+    def num_stages(self) -> int:
+        return int(self.time_ns.shape[1])
+
+    def action_ns(self, worker: int, action: Action) -> int:
+        """Time of one action of a worker, messages left out.
+
+        Raises ProfileError for an X action whose name has no time.
+        """
+        if action.kind is Kind.X:
+            name = action.name or ""
+            if name not in self.side_ns:
+                raise ProfileError("the costs are incomplete", [_no_side_time(name)])
+            return self.side_ns[name]
+        if action.peer is not None and action.kind is Kind.REDUCE:
+            pair = (action.stage, action.peer)
+            if pair in self.tied_ns:
+                return self.tied_ns[pair]
+        return int(self.time_ns[worker, action.stage, KIND_INDEX[action.kind]])
+
+    def message_ns(self, source: int, target: int, action: Action) -> int:
+        """Time for which a SEND from one worker to another keeps their channel, without latency."""
+        sizes = self.forward_bytes if action.kind is Kind.SEND_F else self.backward_bytes
+        return transfer_ns(int(sizes[action.stage]), int(self.bytes_per_s[source, target]))
+
+    @classmethod
+    def uniform(
+        cls,
+        num_workers: int,
+        num_stages: int,
+        *,
+        forward_ns: int = 1,
+        backward_ns: int | None = None,
+        input_ns: int | None = None,
+        weight_ns: int | None = None,
+        latency_ns: int = 0,
+        activation_bytes: int = 0,
+    ) -> "CostTable":
+        """Costs that are equal for all workers and stages: no STEP time, unlimited bandwidth.
+
+        backward_ns, input_ns, weight_ns: of B, I and W with B = I + W. What is left out follows
+        from the others; of B alone, W takes half (rounded down); of nothing, I = W = 1.
+        latency_ns: of every message between two workers.
+        activation_bytes: held per forward until its backward has ended.
+        """
+        backward, input_grad, weight_grad = _split_backward(backward_ns, input_ns, weight_ns)
+        time_ns = {
+            Kind.F: [forward_ns] * num_stages,
+            Kind.B: [backward] * num_stages,
+            Kind.I: [input_grad] * num_stages,
+            Kind.W: [weight_grad] * num_stages,
+            Kind.R: [forward_ns] * num_stages,
+        }
+        return cls.of_stages(
+            num_workers,
+            time_ns,
+            latency_ns=latency_ns,
+            activation_bytes=[activation_bytes] * num_stages,
+        )
+
+    @classmethod
+    def of_stages(
+        cls,
+        num_workers: int,
+        stage_ns: Mapping[Kind, Sequence[int]],
+        *,
+        latency_ns: int = 0,
+        activation_bytes: Sequence[int] = (),
+    ) -> "CostTable":
+        """Costs per kind and stage on workers of equal speed: unlimited bandwidth.
+
+        stage_ns: per kind, the time of one action of each stage; kinds left out take no time.
+        latency_ns: of every message between two workers.
+        activation_bytes: per stage, held per forward until its backward has ended; 0 if empty.
+        """
+        num_stages = len(next(iter(stage_ns.values())))
+        time_ns = np.zeros((num_workers, num_stages, len(Kind)), dtype=np.int64)
+        for kind, times in stage_ns.items():
+            time_ns[:, :, KIND_INDEX[kind]] = times
+        nothing = (0,) * num_stages
+        per_stage = dict.fromkeys(Resource, nothing)
+        per_stage[Resource.ACTIVATION] = tuple(activation_bytes) or nothing
+        return cls(
+            time_ns=time_ns,
+            forward_bytes=np.zeros(num_stages, dtype=np.int64),
+            backward_bytes=np.zeros(num_stages, dtype=np.int64),
+            latency_ns=np.full((num_workers, num_workers), latency_ns, dtype=np.int64),
+            bytes_per_s=np.zeros((num_workers, num_workers), dtype=np.int64),
+            memory=MemoryTable(per_stage=per_stage, static_bytes=(0,) * num_workers),
+        )
+
+
+def _split_backward(
+    backward_ns: int | None, input_ns: int | None, weight_ns: int | None
+) -> tuple[int, int, int]:
+    """Times of B, I and W, whichever of them are given."""
+    if backward_ns is None:
+        input_ns = 1 if input_ns is None else input_ns
+        weight_ns = 1 if weight_ns is None else weight_ns
+        return input_ns + weight_ns, input_ns, weight_ns
+    if input_ns is None:
+        weight_ns = backward_ns // 2 if weight_ns is None else weight_ns
+        return backward_ns, max(0, backward_ns - weight_ns), weight_ns
+    weight_ns = max(0, backward_ns - input_ns) if weight_ns is None else weight_ns
+    return backward_ns, input_ns, weight_ns
+
+
+def _no_side_time(name: str) -> str:
+    return f"no time is known for the side work X:{name}; add it to side_ns"
