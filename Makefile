@@ -6,6 +6,7 @@ BIN := .venv/bin
 
 # One thread per process: the tests run several processes, and timings must not depend on the pool.
 export OMP_NUM_THREADS ?= 1
+export NO_MKDOCS_2_WARNING := 1
 
 .PHONY: demo test test-fast test-slow lint format docs size bench browser clean
 

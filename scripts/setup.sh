@@ -41,6 +41,6 @@ if ! command -v nvidia-smi >/dev/null; then
   # Without a GPU a pinned torch is enough, and it spares 5 GB of CUDA libraries.
   constraint=(-c constraints/cpu.txt)
 fi
-echo "setup: installing into .venv (about 1 GB without a GPU; takes a minute or two)"
+echo "setup: installing into .venv (about 2 GB without a GPU; takes a minute or two)"
 .venv/bin/python -m pip install --quiet --disable-pip-version-check --root-user-action ignore \
   "${constraint[@]}" -e '.[train,dev]'

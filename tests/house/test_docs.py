@@ -1,5 +1,6 @@
 """The README and the documentation tell the truth: commands, paths and links."""
 
+import importlib.util
 import re
 import subprocess
 import sys
@@ -11,6 +12,11 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").rglob("*.md")])
+
+
+def name_of(page: Path) -> str:
+    """The page as a test's id."""
+    return str(page.relative_to(ROOT))
 
 
 @dataclass(frozen=True)
@@ -51,7 +57,7 @@ PAGES_WITH_COMMANDS = [page for page in PAGES if any(read_commands(page))]
 
 
 @pytest.mark.timeout(240)
-@pytest.mark.parametrize("page", PAGES_WITH_COMMANDS, ids=lambda page: page.name)
+@pytest.mark.parametrize("page", PAGES_WITH_COMMANDS, ids=name_of)
 def test_commands_print_what_the_page_shows(page: Path, tmp_path: Path) -> None:
     environment = {
         "PATH": f"{Path(sys.executable).parent}:/usr/bin:/bin",
@@ -88,7 +94,7 @@ def test_a_wrong_output_would_be_noticed(tmp_path: Path) -> None:
     assert not matches(second.output, ["x"])
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
 def test_named_paths_exist(page: Path) -> None:
     """A path in backticks is there; a line that says `planned` may name what is to come."""
     missing = [
@@ -104,17 +110,49 @@ def test_named_paths_exist(page: Path) -> None:
     assert not missing
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_commands_named_in_the_text_exist(page: Path) -> None:
-    """Every `evener VERB` and `make TARGET` that a page names can be typed."""
-    text = page.read_text(encoding="utf-8")
+@pytest.fixture(scope="module")
+def verbs() -> set[str]:
+    """The words of `evener --help`."""
     result = subprocess.run(
         [sys.executable, "-m", "evener", "--help"], capture_output=True, text=True, check=True
     )
-    targets = set(
-        re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE)
-    )
-    assert not set(re.findall(r"^(?:\$ )?evener (\w+)", text, re.MULTILINE)) - set(
-        re.findall(r"\w+", result.stdout)
-    )
+    return set(re.findall(r"\w+", result.stdout))
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_commands_named_in_the_text_exist(page: Path, verbs: set[str]) -> None:
+    """Every `evener VERB` and `make TARGET` that a page names can be typed."""
+    text = page.read_text(encoding="utf-8")
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    targets = set(re.findall(r"^([\w-]+):", makefile, re.MULTILINE))
+    assert not set(re.findall(r"^(?:\$ )?evener (\w+)", text, re.MULTILINE)) - verbs
     assert not set(re.findall(r"`make ([\w-]+)`", text)) - targets
+
+
+def test_the_actions_page_is_the_rules_table() -> None:
+    spec = importlib.util.spec_from_file_location("actions_page", ROOT / "scripts/actions_page.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    assert module.PAGE.read_text(encoding="utf-8") == module.page(), (
+        "run python scripts/actions_page.py"
+    )
+
+
+def test_news_fragments_are_read_by_towncrier() -> None:
+    result = subprocess.run(
+        [sys.executable, "-m", "towncrier", "build", "--draft", "--version", "0"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert result.returncode == 0, result.stderr
+    fragments = [path for path in (ROOT / "changes").iterdir() if path.name != "README.md"]
+    for fragment in fragments:
+        issue, kind, *_ = fragment.name.split(".")
+        assert issue.isdigit()
+        assert kind in {"feature", "fix", "change"}
+        first_line = fragment.read_text(encoding="utf-8").splitlines()[0]
+        assert first_line in result.stdout

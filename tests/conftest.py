@@ -1,0 +1,19 @@
+"""What tests of several floors share."""
+
+import os
+import shutil
+
+import pytest
+
+
+@pytest.fixture(scope="session")
+def chromium() -> str:
+    """Path of a Chromium for the tests marked `browser`; CI must have one."""
+    for name in ("chromium", "chromium-browser", "google-chrome"):
+        path = shutil.which(name)
+        if path is not None:
+            return path
+    text = "no Chromium found: `apt-get install chromium` as root, then run again"
+    if os.environ.get("CI") == "true":
+        pytest.fail(text)
+    pytest.skip(text)
