@@ -38,7 +38,8 @@ class Action(NamedTuple):
     microbatch: global index within the step; None for actions on a whole stage.
     slice: index of a run of tokens of the microbatch; None means the whole microbatch.
     peer: the other stage, written only where the stage alone does not tell: a message of a stage
-        with several neighbours in that direction, or ``REDUCE`` of parameters that two stages share.
+        with several neighbours in that direction, or ``REDUCE`` of parameters that two stages
+        share.
     name: what an X action runs (letters, underscore and hyphen).
     """
 

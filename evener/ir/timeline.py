@@ -29,7 +29,7 @@ class Timeline:
     schedule: the schedule that was played, with the messages if they were played.
     start_ns, end_ns: one value per action in the schedule's flat order (worker by worker).
     memory_bytes: per action in flat order, what its worker holds right after it; empty if unknown.
-    peak_bytes: per worker, the most that it ever holds (can lie inside an action); empty if unknown.
+    peak_bytes: per worker, the most that it ever holds (also inside an action); empty if unknown.
     """
 
     source: str

@@ -1,0 +1,157 @@
+"""What a worker holds, action by action: a function of the list order and of sizes, of no time.
+
+Effects follow ``ir.rules``, with what depends on the cell (stage, microbatch, slice) filled in:
+
+- a cell that is recomputed takes a CHECKPOINT at its forward, and the ACTIVATION at R;
+- a cell without a backward (evaluation) gives its ACTIVATION back when the forward ends;
+- INPUT and OUTPUT_GRADIENT are the buffers of received messages: they are given back as often as
+  the cell receives, never if its neighbour is on the same worker.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from itertools import chain
+from typing import NamedTuple, TypeAlias
+
+from evener.ir.action import Action, Kind
+from evener.ir.rules import RULES, Resource
+from evener.ir.schedule import Schedule
+
+Effect: TypeAlias = tuple[int, Resource, int]
+"""(stage, resource, +1 taken or -1 given back)."""
+
+
+@dataclass(frozen=True)
+class MemoryTable:
+    """Sizes of what memory is taken for.
+
+    per_stage: per resource, bytes of one unit at each stage; resources left out take nothing.
+    static_bytes: per worker, what it holds all the time (weights, gradients, optimizer, ...).
+    """
+
+    per_stage: Mapping[Resource, tuple[int, ...]]
+    static_bytes: tuple[int, ...]
+
+    def size_bytes(self, resource: Resource, stage: int) -> int:
+        sizes = self.per_stage.get(resource)
+        return 0 if sizes is None else sizes[stage]
+
+
+class MemoryStep(NamedTuple):
+    """What one action takes and gives when it is issued, and when the next one is issued."""
+
+    at_start: tuple[Effect, ...]
+    at_end: tuple[Effect, ...]
+
+
+_PLAIN = (False, True, 0, 0)
+_IN_FLIGHT = frozenset({Kind.F, Kind.B, Kind.I, Kind.W})
+_DEPENDS_ON_CELL = frozenset({Kind.F, Kind.B, Kind.I})
+
+
+class _Cells:
+    """What the effects on a cell depend on, read from its worker's whole list."""
+
+    def __init__(self, actions: tuple[Action, ...]) -> None:
+        self._count: dict[Kind, dict[tuple[int, int | None, int | None], int]] = {
+            kind: {} for kind in Kind
+        }
+        for stage, kind, microbatch, token_slice, _, _ in actions:
+            count = self._count[kind]
+            cell = (stage, microbatch, token_slice)
+            count[cell] = count.get(cell, 0) + 1
+
+    def signature(self, action: Action) -> tuple[bool, bool, int, int]:
+        """(recomputed, has a backward, number of receives forward, ... backward)."""
+        if action.kind not in _DEPENDS_ON_CELL:
+            return _PLAIN
+        cell = (action.stage, action.microbatch, action.slice)
+        return (
+            cell in self._count[Kind.R],
+            cell in self._count[Kind.B] or cell in self._count[Kind.I],
+            self._count[Kind.RECV_F].get(cell, 0),
+            self._count[Kind.RECV_B].get(cell, 0),
+        )
+
+
+def memory_steps(schedule: Schedule) -> list[MemoryStep]:
+    """What every action takes and gives, in flat order."""
+    steps: list[MemoryStep] = []
+    known: dict[tuple[object, ...], MemoryStep] = {}
+    for actions in schedule.workers:
+        cells = _Cells(actions)
+        for action in actions:
+            signature = cells.signature(action)
+            key = (action.stage, action.kind, *signature)
+            step = known.get(key)
+            if step is None:
+                step = known[key] = _step(action, *signature)
+            steps.append(step)
+    return steps
+
+
+def peak_bytes(schedule: Schedule, table: MemoryTable) -> tuple[int, ...]:
+    """The most that each worker ever holds, in bytes, whatever the times are."""
+    peaks = list(table.static_bytes)
+    # Few distinct steps, each one object: their sums are worth keeping by identity.
+    delta: dict[int, tuple[int, int]] = {}
+    flat = iter(memory_steps(schedule))
+    for worker, actions in enumerate(schedule.workers):
+        held = peaks[worker]
+        for step, _ in zip(flat, actions, strict=False):
+            if id(step) not in delta:
+                delta[id(step)] = (_sum(step.at_start, table), _sum(step.at_end, table))
+            at_start, at_end = delta[id(step)]
+            held += at_start
+            peaks[worker] = max(peaks[worker], held, held + at_end)
+            held += at_end
+    return tuple(peaks)
+
+
+def peak_in_flight(schedule: Schedule) -> tuple[int, ...]:
+    """Per worker, the most cells whose forward was issued and whose last backward has not ended.
+
+    A cell without a backward counts until its forward ends.
+    """
+    peaks = []
+    for actions in schedule.workers:
+        last = {
+            (action.stage, action.microbatch, action.slice): position
+            for position, action in enumerate(actions)
+            if action.kind in _IN_FLIGHT
+        }
+        held = peak = 0
+        for position, action in enumerate(actions):
+            held += action.kind is Kind.F
+            peak = max(peak, held)
+            if action.kind in _IN_FLIGHT:
+                held -= last[action.stage, action.microbatch, action.slice] == position
+        peaks.append(peak)
+    return tuple(peaks)
+
+
+def _sum(effects: tuple[Effect, ...], table: MemoryTable) -> int:
+    return sum(sign * table.size_bytes(resource, stage) for stage, resource, sign in effects)
+
+
+def _step(
+    action: Action, recomputed: bool, has_backward: bool, num_inputs: int, num_gradients: int
+) -> MemoryStep:
+    rule = RULES[action.kind]
+    takes_at_start, gives_at_end = rule.takes_at_start, rule.gives_at_end
+    if action.kind is Kind.F and recomputed:
+        takes_at_start = (Resource.CHECKPOINT,)
+    elif action.kind is Kind.F and not has_backward:
+        gives_at_end = (Resource.ACTIVATION,)
+    buffers = {Resource.INPUT: num_inputs, Resource.OUTPUT_GRADIENT: num_gradients}
+
+    def effects(takes: tuple[Resource, ...], gives: tuple[Resource, ...]) -> tuple[Effect, ...]:
+        given = chain.from_iterable((what,) * buffers.get(what, 1) for what in gives)
+        return (
+            *((action.stage, what, 1) for what in takes),
+            *((action.stage, what, -1) for what in given),
+        )
+
+    return MemoryStep(
+        effects(takes_at_start, rule.gives_at_start), effects(rule.takes_at_end, gives_at_end)
+    )
