@@ -1,0 +1,24 @@
+"""Every schedule by name.  A new one is a new file and one line here."""
+
+from collections.abc import Mapping
+from types import MappingProxyType
+
+from evener.schedules.entry import ScheduleEntry
+from evener.schedules.gpipe import GPIPE
+from evener.schedules.interleaved_one_f_one_b import INTERLEAVED_ONE_F_ONE_B
+from evener.schedules.one_f_one_b import ONE_F_ONE_B
+from evener.schedules.zb_h1 import ZB_H1
+from evener.schedules.zb_h2 import ZB_H2
+
+SCHEDULES: Mapping[str, ScheduleEntry] = MappingProxyType(
+    {
+        entry.name: entry
+        for entry in (
+            GPIPE,
+            ONE_F_ONE_B,
+            INTERLEAVED_ONE_F_ONE_B,
+            ZB_H1,
+            ZB_H2,
+        )
+    }
+)

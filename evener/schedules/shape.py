@@ -1,0 +1,42 @@
+"""The sizes that a schedule generator needs to know."""
+
+from dataclasses import dataclass
+
+from evener.errors import ScheduleError
+
+
+@dataclass(frozen=True)
+class ScheduleShape:
+    """How many workers, microbatches and chunks a regular schedule has.
+
+    num_workers: workers of one pipeline, in the order of their first stage.
+    num_microbatches: microbatches of one step.
+    chunks_per_worker: stages that each worker holds; worker w holds w, w + num_workers, ...
+
+    Raises ScheduleError that names every size below 1.
+    """
+
+    num_workers: int
+    num_microbatches: int
+    chunks_per_worker: int = 1
+
+    def __post_init__(self) -> None:
+        wrong = tuple(
+            _too_small(name, size)
+            for name, size in (
+                ("num_workers", self.num_workers),
+                ("num_microbatches", self.num_microbatches),
+                ("chunks_per_worker", self.chunks_per_worker),
+            )
+            if size < 1
+        )
+        if wrong:
+            raise ScheduleError("no schedule has this shape", wrong)
+
+    @property
+    def num_stages(self) -> int:
+        return self.num_workers * self.chunks_per_worker
+
+
+def _too_small(name: str, size: int) -> str:
+    return f"{name} is {size}, but a schedule needs at least 1; ask for 1 or more"
