@@ -1,0 +1,164 @@
+"""The job: what one step of training is, in which number formats, under which limits.
+
+An empty file is a job: every field has a default. The global batch is given either in sequences
+or in tokens; where neither is given it is 8 sequences.
+"""
+
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import Field, ValidationInfo, field_validator, model_validator
+
+from evener.errors import UsageError
+from evener.spec.fields import Bytes, Count, Dtype, Problems, Spec
+
+_DEFAULT_SEQUENCES = 8
+
+NonNegative = Annotated[float, Field(ge=0)]
+Beta = Annotated[float, Field(ge=0, lt=1)]
+
+
+class DtypesSpec(Spec):
+    """Number formats. A copy of the parameters in the optimizer's format is kept where the two
+    differ (mixed precision)."""
+
+    parameters: Dtype = "float32"
+    gradients: Dtype = "float32"
+    optimizer: Dtype = "float32"
+    activations: Dtype = "float32"
+
+
+class SgdSpec(Spec):
+    """Stochastic gradient descent; keeps one number per parameter where momentum is not 0."""
+
+    kind: Literal["sgd"] = "sgd"
+    learning_rate: NonNegative = 0.01
+    momentum: Beta = 0.0
+    weight_decay: NonNegative = 0.0
+
+    @property
+    def states_per_parameter(self) -> int:
+        return 1 if self.momentum else 0
+
+
+class AdamSpec(Spec):
+    """Adam (arXiv 1412.6980), or AdamW (arXiv 1711.05101), whose decay is not in the gradient."""
+
+    kind: Literal["adam", "adamw"] = "adamw"
+    learning_rate: NonNegative = 1e-3
+    betas: tuple[Beta, Beta] = (0.9, 0.999)
+    epsilon: NonNegative = 1e-8
+    weight_decay: NonNegative = 0.0
+
+    @property
+    def states_per_parameter(self) -> int:
+        return 2
+
+
+OptimizerSpec = Annotated[SgdSpec | AdamSpec, Field(discriminator="kind")]
+
+
+class JobSpec(Spec):
+    """A training job.
+
+    global_batch_sequences, global_batch_tokens: samples of one step, exactly one of the two.
+    microbatch_size: sequences of one microbatch, or "auto" to let the planner choose.
+    clip_norm: the global gradient norm is clipped to it; None means no clipping.
+    recompute: "full" keeps only the inputs of a stage and repeats its forward before backward.
+    memory_fraction, memory_cap_bytes: a device may be filled to the smaller of the two.
+    dropout_seed: None means ``seed``.
+    """
+
+    global_batch_sequences: Count | None = None
+    global_batch_tokens: Count | None = None
+    sequence_length: Count = 1024
+    microbatch_size: Count | Literal["auto"] = "auto"
+    dtypes: DtypesSpec = DtypesSpec()
+    optimizer: OptimizerSpec = AdamSpec()
+    clip_norm: Annotated[float, Field(gt=0)] | None = None
+    recompute: Literal["none", "full"] = "none"
+    memory_fraction: Annotated[float, Field(gt=0, le=1)] = 1.0
+    memory_cap_bytes: Bytes | None = None
+    steps: Count = 10
+    seed: Annotated[int, Field(ge=0)] = 0
+    dropout_seed: Annotated[int, Field(ge=0)] | None = None
+
+    @property
+    def num_sequences(self) -> int:
+        """Sequences of one step."""
+        if self.global_batch_tokens is not None:
+            return self.global_batch_tokens // self.sequence_length
+        return self.global_batch_sequences or _DEFAULT_SEQUENCES
+
+    @property
+    def num_tokens(self) -> int:
+        """Tokens of one step."""
+        return self.num_sequences * self.sequence_length
+
+    def num_microbatches(self, microbatch_size: int | None = None) -> int:
+        """Microbatches of one step, over all workers.
+
+        microbatch_size: sequences in each; the job's own where None.
+        Raises UsageError when the global batch is not a whole number of them, or when the job
+        leaves the size to the planner and none is given.
+        """
+        size = self.microbatch_size if microbatch_size is None else microbatch_size
+        if size == "auto":
+            raise UsageError('microbatch_size is "auto": give the size that the planner chose')
+        if size < 1 or self.num_sequences % size:
+            raise UsageError(_not_divisible(self.num_sequences, size))
+        return self.num_sequences // size
+
+    def memory_limit_bytes(self, device_memory_bytes: int) -> int:
+        """How much of a device with that memory the job may use."""
+        limit = int(device_memory_bytes * self.memory_fraction)
+        return limit if self.memory_cap_bytes is None else min(limit, self.memory_cap_bytes)
+
+    @field_validator("microbatch_size", mode="before")
+    @classmethod
+    def _is_count_or_auto(cls, value: Any) -> Any:
+        if value == "auto" or (
+            isinstance(value, int) and not isinstance(value, bool) and value > 0
+        ):
+            return value
+        shown = f'"{value}"' if isinstance(value, str) else value
+        raise ValueError(f'{shown} should be a whole number greater than 0, or "auto"')
+
+    @field_validator("sequence_length")
+    @classmethod
+    def _tokens_fill_sequences(cls, value: int, info: ValidationInfo) -> int:
+        tokens = info.data.get("global_batch_tokens")
+        if tokens is not None and tokens % value:
+            raise ValueError(_tokens_not_divisible(tokens, value))
+        return value
+
+    @model_validator(mode="after")
+    def _batch_is_given_once_and_divides(self) -> Self:
+        both = self.global_batch_sequences is not None and self.global_batch_tokens is not None
+        if both:
+            raise Problems([(("global_batch_tokens",), _given_twice())])
+        size = self.microbatch_size
+        if size != "auto" and self.num_sequences % size:
+            raise Problems([(("microbatch_size",), _not_divisible(self.num_sequences, size))])
+        return self
+
+
+def _given_twice() -> str:
+    return "is given besides global_batch_sequences; keep one of the two"
+
+
+def _tokens_not_divisible(tokens: int, length: int) -> str:
+    below, above = tokens // length * length, -(-tokens // length) * length
+    near = f"{below} or {above}" if below else str(above)
+    return (
+        f"sequences of {length} tokens do not divide global_batch_tokens = {tokens}; "
+        f"nearest that do: {near}"
+    )
+
+
+def _not_divisible(num_sequences: int, size: int) -> str:
+    sizes = [other for other in range(1, num_sequences + 1) if num_sequences % other == 0]
+    near = sorted(sorted(sizes, key=lambda other: abs(other - size))[:4])
+    return (
+        f"microbatches of {size} do not divide the global batch of {num_sequences} sequences; "
+        f"sizes that do: {', '.join(map(str, near))}"
+    )
