@@ -26,10 +26,9 @@ _SLICE_STEP = {Which.SLICE_BEFORE: -1, Which.SLICE_AFTER: 1}
 
 @dataclass(frozen=True)
 class Missing:
-    """A need that nothing in the schedule fulfils. index: of the needy action, in flat order."""
+    """Something that an action cannot do without. index: of that action, in flat order."""
 
     index: int
-    need: Need
     text: str
 
 
@@ -38,12 +37,12 @@ class Dependencies:
     """Who waits for whom, by position in the flat order.
 
     actions, worker_of: every action and its worker.
-    needs: what must have ended before the action starts.  Reduced: a compute action leaves out the
-        compute actions that stand before it in its own list, and of several needs on one stream of
-        its own worker only the last one listed is kept.
+    needs: what must have ended before the action starts.  A compute action leaves out the compute
+        actions that stand before it in its own list; of all gradients of a worker, the last one
+        listed stands for all.
     match: of a SEND its RECV and the other way round, -1 for all others and without a partner.
     collectives: the actions that form one collective, one of each member.
-    missing: needs that nothing fulfils; empty for a sound schedule.
+    missing: needs that nothing fulfils, messages without a partner; empty for a sound schedule.
     """
 
     actions: list[Action]
@@ -80,31 +79,33 @@ class _Resolver:
 
     def __init__(self, schedule: Schedule) -> None:
         self.schedule = schedule
+        self.is_compute = {kind: rule.stream is Stream.COMPUTE for kind, rule in RULES.items()}
         self.actions: list[Action] = []
         self.worker_of: list[int] = []
         # The first action listed for each (kind, cell), over all workers.
         self.position: dict[Kind, dict[tuple[int, int | None, int | None], int]] = {
             kind: {} for kind in Kind
         }
-        # Per (worker, kind), all and the last per stage.
+        # Actions on a whole stage per (worker, kind); the last action per (worker, kind, stage).
         self.listed: dict[tuple[int, Kind], list[int]] = {}
         self.last: dict[tuple[int, Kind, int], int] = {}
+        self.missing: list[Missing] = []
         self._index()
         self.match, self.receive_of = self._match_messages()
-        self.missing: list[Missing] = []
 
     def _index(self) -> None:
         for worker, actions in enumerate(self.schedule.workers):
-            for index, action in enumerate(actions, start=len(self.actions)):
-                stage, kind, microbatch, token_slice, peer, _ = action
+            first = len(self.actions)
+            self.actions += actions
+            self.worker_of += [worker] * len(actions)
+            for index, action in enumerate(actions, start=first):
+                stage, kind, microbatch, token_slice, _, _ = action
+                if not 0 <= stage < self.schedule.num_stages:
+                    self._miss(index, f"{action}: stages are 0 to {self.schedule.num_stages - 1}")
                 self.position[kind].setdefault((stage, microbatch, token_slice), index)
                 self.last[worker, kind, stage] = index
                 if RULES[kind].whole_stage:
                     self.listed.setdefault((worker, kind), []).append(index)
-                    if peer is not None:  # a reduction of parameters that two stages share
-                        self.last[worker, kind, peer] = index
-            self.actions += actions
-            self.worker_of += [worker] * len(actions)
 
     def _match_messages(self) -> tuple[list[int], dict[Link, int]]:
         sends: dict[Link, int] = {}
@@ -116,9 +117,11 @@ class _Resolver:
                     (sends if action.kind in _SENDS else receives).setdefault(link, index)
         match = [-1] * len(self.actions)
         for link, index in sends.items():
-            partner = receives.get(link, -1)
-            if partner >= 0:
-                match[index], match[partner] = partner, index
+            if link in receives:
+                match[index], match[receives[link]] = receives[link], index
+        for index, action in enumerate(self.actions):
+            if action.kind in MESSAGE_KINDS and match[index] < 0:
+                self._miss(index, f"{action} has no partner: drop it, or add the other end once")
         return match, receives
 
     def run(self) -> Dependencies:
@@ -133,8 +136,11 @@ class _Resolver:
             for kind in present
         }
         needs = [
-            self._reduce(
-                index, [j for need in needs_of[action.kind] for j in self._find(index, need)]
+            tuple(
+                found
+                for need in needs_of[action.kind]
+                for found in self._find(index, need)
+                if not self._implied(index, found)
             )
             for index, action in enumerate(self.actions)
         ]
@@ -151,7 +157,7 @@ class _Resolver:
         """Flat indices of what fulfils one need of one action."""
         if need.where is Where.PREDECESSORS or need.where is Where.SUCCESSORS:
             if self.actions[index].kind in MESSAGE_KINDS:
-                return self._partner(index, need)
+                return () if self.match[index] < 0 else (self.match[index],)
             return self._neighbours(index, need)
         if need.which is Which.ALL:
             return self._last_of_worker(index, need)
@@ -172,11 +178,11 @@ class _Resolver:
             if found is not None:
                 if self.worker_of[found] == self.worker_of[index]:
                     return (found,)
-                return self._miss(index, need, self._elsewhere(index, found))
+                return self._miss(index, self._elsewhere(index, found))
         if need.optional:
             return ()
         wanted = (Action(stage, kind, microbatch, token_slice) for kind in need.kinds)
-        return self._miss(index, need, self._nowhere(index, wanted))
+        return self._miss(index, self._nowhere(index, wanted))
 
     def _neighbours(self, index: int, need: Need) -> list[int]:
         stage, _, microbatch, token_slice, _, _ = self.actions[index]
@@ -193,7 +199,7 @@ class _Resolver:
                     break
             if producer < 0:
                 wanted = (Action(neighbour, kind, microbatch, token_slice) for kind in need.kinds)
-                self._miss(index, need, self._nowhere(index, wanted))
+                self._miss(index, self._nowhere(index, wanted))
             elif not self.schedule.is_lowered or self.worker_of[producer] == self.worker_of[index]:
                 found.append(producer)
             else:
@@ -203,14 +209,8 @@ class _Resolver:
                 if receive >= 0 and self.worker_of[receive] == self.worker_of[index]:
                     found.append(receive)
                 else:
-                    self._miss(index, need, self._not_received(index, producer))
+                    self._miss(index, self._not_received(index, producer))
         return found
-
-    def _partner(self, index: int, need: Need) -> Iterable[int]:
-        partner = self.match[index]
-        if partner >= 0:
-            return (partner,)
-        return self._miss(index, need, f"{self._name(index)} has no matching send: add one")
 
     def _last_of_worker(self, index: int, need: Need) -> Iterable[int]:
         action, worker = self.actions[index], self.worker_of[index]
@@ -225,45 +225,28 @@ class _Resolver:
         if last >= 0:
             return (last,)
         kinds = " or ".join(need.kinds)
-        return self._miss(
-            index, need, f"{self._name(index)} needs {kinds} of its stage, but its worker has none"
-        )
+        return self._miss(index, f"{action} needs {kinds} of its stage, but the worker runs none")
 
     def _whole_stage(self, index: int, need: Need) -> Iterable[int]:
-        """The last listed, or of actions that come again (GATHER) the last one before."""
+        """All that are listed; of an action that comes again (GATHER), the last one before."""
         stage, worker = self.actions[index].stage, self.worker_of[index]
         (kind,) = need.kinds
-        listed = self.listed.get((worker, kind))
-        if listed is None:
-            return ()
+        listed = self.listed.get((worker, kind), [])
         if need.where is Where.EVERY_STAGE:
-            return (listed[-1],)
-        last = self.last.get((worker, kind, stage))
-        if last is None:
-            return ()
-        if last < index or kind is not Kind.GATHER:
-            return (last,)
-        own = [j for j in listed if self.actions[j].stage == stage]
+            return listed
+        own = [j for j in listed if stage in (self.actions[j].stage, self.actions[j].peer)]
+        if kind is not Kind.GATHER or not own:
+            return own
         return (max((j for j in own if j < index), default=own[0]),)
 
-    def _reduce(self, index: int, found: list[int]) -> tuple[int, ...]:
-        if not found:
-            return ()
-        worker = self.worker_of[index]
-        is_compute = RULES[self.actions[index].kind].stream is Stream.COMPUTE
-        kept: dict[object, int] = {}
-        for j in found:
-            if self.worker_of[j] != worker:
-                kept[j] = j
-                continue
-            stream = RULES[self.actions[j].kind].stream
-            if is_compute and stream is Stream.COMPUTE and j < index:
-                continue
-            key: object = stream
-            if stream is Stream.MESSAGE and self.match[j] >= 0:
-                key = (stream, self.worker_of[self.match[j]])
-            kept[key] = max(j, kept.get(key, j))
-        return tuple(kept.values())
+    def _implied(self, index: int, need: int) -> bool:
+        """Whether the worker's list order alone makes one action follow another."""
+        return (
+            need < index
+            and self.worker_of[need] == self.worker_of[index]
+            and self.is_compute[self.actions[need].kind]
+            and self.is_compute[self.actions[index].kind]
+        )
 
     def _collectives(self) -> Iterator[tuple[int, ...]]:
         """Groups of actions that run as one: the n-th of its text on each worker that lists it."""
@@ -281,27 +264,22 @@ class _Resolver:
                 groups.setdefault((kind, name, alone, occurrence), []).append(index)
         return map(tuple, groups.values())
 
-    def _miss(self, index: int, need: Need, text: str) -> tuple[()]:
-        self.missing.append(Missing(index, need, text))
+    def _miss(self, index: int, text: str) -> tuple[()]:
+        self.missing.append(Missing(index, f"worker {self.worker_of[index]}: {text}"))
         return ()
 
-    def _name(self, index: int) -> str:
-        return f"worker {self.worker_of[index]}: {self.actions[index]}"
-
     def _nowhere(self, index: int, wanted: Iterable[Action]) -> str:
-        return (
-            f"{self._name(index)} needs {' or '.join(map(str, wanted))}, "
-            "which no worker runs: add it"
-        )
+        names = " or ".join(map(str, wanted))
+        return f"{self.actions[index]} needs {names}, which no worker runs: add it"
 
     def _elsewhere(self, index: int, found: int) -> str:
         return (
-            f"{self._name(index)} needs {self.actions[found]}, which worker "
+            f"{self.actions[index]} needs {self.actions[found]}, which worker "
             f"{self.worker_of[found]} runs: give both to one worker"
         )
 
     def _not_received(self, index: int, producer: int) -> str:
         return (
-            f"{self._name(index)} needs {self.actions[producer]} of worker "
+            f"{self.actions[index]} needs {self.actions[producer]} of worker "
             f"{self.worker_of[producer]}, but does not receive it: add the messages"
         )

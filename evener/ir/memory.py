@@ -10,7 +10,7 @@ Effects follow ``ir.rules``, with what depends on the cell (stage, microbatch, s
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from itertools import chain
+from itertools import chain, islice
 from typing import NamedTuple, TypeAlias
 
 from evener.ir.action import Action, Kind
@@ -76,35 +76,43 @@ class _Cells:
 
 def memory_steps(schedule: Schedule) -> list[MemoryStep]:
     """What every action takes and gives, in flat order."""
+    steps, step_of = numbered_memory_steps(schedule)
+    return [steps[number] for number in step_of]
+
+
+def numbered_memory_steps(schedule: Schedule) -> tuple[list[MemoryStep], list[int]]:
+    """The few distinct steps, and for every action in flat order which of them is its own."""
     steps: list[MemoryStep] = []
-    known: dict[tuple[object, ...], MemoryStep] = {}
+    known: dict[tuple[object, ...], int] = {}
+    step_of: list[int] = []
     for actions in schedule.workers:
         cells = _Cells(actions)
         for action in actions:
             signature = cells.signature(action)
-            key = (action.stage, action.kind, *signature)
-            step = known.get(key)
-            if step is None:
-                step = known[key] = _step(action, *signature)
-            steps.append(step)
-    return steps
+            key = (action.stage, action.kind, signature)
+            number = known.get(key)
+            if number is None:
+                number = known[key] = len(steps)
+                steps.append(_step(action, *signature))
+            step_of.append(number)
+    return steps, step_of
 
 
 def peak_bytes(schedule: Schedule, table: MemoryTable) -> tuple[int, ...]:
     """The most that each worker ever holds, in bytes, whatever the times are."""
-    peaks = list(table.static_bytes)
-    # Few distinct steps, each one object: their sums are worth keeping by identity.
-    delta: dict[int, tuple[int, int]] = {}
-    flat = iter(memory_steps(schedule))
+    steps, step_of = numbered_memory_steps(schedule)
+    starts = [_sum(step.at_start, table) for step in steps]
+    ends = [_sum(step.at_end, table) for step in steps]
+    peaks = []
+    flat = iter(step_of)
     for worker, actions in enumerate(schedule.workers):
-        held = peaks[worker]
-        for step, _ in zip(flat, actions, strict=False):
-            if id(step) not in delta:
-                delta[id(step)] = (_sum(step.at_start, table), _sum(step.at_end, table))
-            at_start, at_end = delta[id(step)]
-            held += at_start
-            peaks[worker] = max(peaks[worker], held, held + at_end)
-            held += at_end
+        held = peak = table.static_bytes[worker]
+        for number in islice(flat, len(actions)):
+            held += starts[number]
+            peak = max(peak, held)
+            held += ends[number]
+            peak = max(peak, held)
+        peaks.append(peak)
     return tuple(peaks)
 
 
