@@ -1,6 +1,6 @@
 """What the user describes: a model, a cluster and a job."""
 
-from evener.spec.catalogue import catalogue
+from evener.spec.catalogue import device_catalogue
 from evener.spec.cluster import ClusterSpec, Device, Link, NodeSpec, ZoneLinkSpec
 from evener.spec.device import DeviceSpec, LinkSpec
 from evener.spec.fields import DTYPE_BYTES, Dtype, Spec
@@ -52,7 +52,7 @@ __all__ = [
     "Spec",
     "ZoneLinkSpec",
     "build_spec",
-    "catalogue",
+    "device_catalogue",
     "load_toml",
     "num_parameters",
     "parse_toml",

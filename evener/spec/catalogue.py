@@ -16,7 +16,7 @@ class _CatalogueSpec(Spec):
 
 
 @cache
-def catalogue() -> Mapping[str, DeviceSpec]:
+def device_catalogue() -> Mapping[str, DeviceSpec]:
     """All known device types by name."""
     text = files("evener.spec").joinpath("catalogue.toml").read_text("utf-8")
     return parse_toml(text, _CatalogueSpec, file="catalogue.toml").device_types

@@ -45,7 +45,7 @@ from typing import NamedTuple, Self
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from evener.errors import UsageError
-from evener.spec.catalogue import catalogue
+from evener.spec.catalogue import device_catalogue
 from evener.spec.complaints import closest
 from evener.spec.device import DeviceSpec, LinkSpec
 from evener.spec.fields import Count, LayerName, MicroUsdPerH, Name, Problem, Problems, Spec
@@ -118,7 +118,7 @@ class ClusterSpec(Spec):
         memory_bytes: what one process may use. Rates and links are of the order of one CPU core
         and loopback TCP; a profile measured on the machine replaces them.
         """
-        cpu = catalogue()["cpu-core"].model_copy(update={"memory_bytes": memory_bytes})
+        cpu = device_catalogue()["cpu-core"].model_copy(update={"memory_bytes": memory_bytes})
         node = NodeSpec(name="local", device="cpu", count=num_workers)
         return cls(name=f"local-{num_workers}", device_types={"cpu": cpu}, nodes=(node,))
 
@@ -147,7 +147,7 @@ class ClusterSpec(Spec):
 
     def device_type(self, name: str) -> DeviceSpec:
         """The device type of that name, of this file or else of the catalogue."""
-        return self.device_types.get(name) or catalogue()[name]
+        return self.device_types.get(name) or device_catalogue()[name]
 
     @property
     def price_micro_usd_per_h(self) -> int:
@@ -193,7 +193,7 @@ class ClusterSpec(Spec):
     def _nodes_are_known_and_distinct(
         cls, nodes: tuple[NodeSpec, ...], info: ValidationInfo
     ) -> tuple[NodeSpec, ...]:
-        known = {**info.data.get("device_types", {}), **catalogue()}
+        known = {**info.data.get("device_types", {}), **device_catalogue()}
         found: list[Problem] = [
             ((position, "device"), _unknown_device_type(node.device, known))
             for position, node in enumerate(nodes)
