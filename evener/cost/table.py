@@ -1,6 +1,6 @@
 """What every action of a plan costs: the only thing that the simulator knows about the world."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -53,15 +53,20 @@ class CostTable:
         Raises ProfileError for an X action whose name has no time.
         """
         if action.kind is Kind.X:
-            name = action.name or ""
-            if name not in self.side_ns:
-                raise ProfileError("the costs are incomplete", [_no_side_time(name)])
-            return self.side_ns[name]
+            self.require_side_times([action])
+            return self.side_ns[str(action.name)]
         if action.peer is not None and action.kind is Kind.REDUCE:
             pair = (action.stage, action.peer)
             if pair in self.tied_ns:
                 return self.tied_ns[pair]
         return int(self.time_ns[worker, action.stage, KIND_INDEX[action.kind]])
+
+    def require_side_times(self, actions: Iterable[Action]) -> None:
+        """Raise ProfileError that names all side work among the actions without a time."""
+        names = {str(action.name) for action in actions if action.kind is Kind.X}
+        unknown = sorted(names - self.side_ns.keys())
+        if unknown:
+            raise ProfileError("the costs are incomplete", list(map(_no_side_time, unknown)))
 
     def message_ns(self, source: int, target: int, action: Action) -> int:
         """Time for which a SEND from one worker to another keeps their channel, without latency."""

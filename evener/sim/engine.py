@@ -1,0 +1,185 @@
+"""What a schedule takes under given costs."""
+
+from array import array
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from evener.cost.network import transfer_ns
+from evener.cost.table import CostTable
+from evener.errors import UsageError
+from evener.interp.program import compile_program
+from evener.ir.schedule import Schedule
+from evener.ir.timeline import Timeline
+from evener.sim import kernel
+from evener.sim.kernel import Costs, Int, Result
+from evener.sim.layout import RESOURCES, Layout, layout_of
+from evener.sim.stats import Bubbles
+
+
+class Outcome(NamedTuple):
+    """What a planner asks of a simulation.
+
+    step_ns: time of the step. peak_bytes: per worker, the most that it holds. bubbles: its idle
+    time.
+    """
+
+    step_ns: int
+    peak_bytes: tuple[int, ...]
+    bubbles: Bubbles
+
+
+def simulate(schedule: Schedule, costs: CostTable) -> Timeline:
+    """Predict when every action of one step starts and ends, and what each worker holds.
+
+    schedule: compute-only (then a need of another worker arrives after the time of its message,
+    and messages never wait for one another) or lowered.
+
+    Raises ScheduleError if the schedule is incomplete or stuck, UsageError if the costs are those
+    of another number of workers or stages, ProfileError if side work has no time.
+    """
+    layout = layout_of(compile_program(schedule))
+    result = _empty_result(layout)
+    kernel.run(layout.order, layout.classes, _price(layout, schedule, costs), result)
+    return Timeline(
+        source="predicted",
+        schedule=schedule,
+        start_ns=_as_array(result.start_ns[:-1]),
+        end_ns=_as_array(result.end_ns[:-1]),
+        memory_bytes=_as_array(result.held_bytes),
+        peak_bytes=tuple(result.peak_bytes.tolist()),
+    )
+
+
+def simulate_many(schedule: Schedule, tables: Sequence[CostTable]) -> list[Outcome]:
+    """Step time, peak memory and bubbles of one schedule under each of several costs.
+
+    Raises what ``simulate`` raises.
+    """
+    layout = layout_of(compile_program(schedule))
+    result = _empty_result(layout)
+    outcomes = []
+    for costs in tables:
+        step_ns = kernel.run(layout.order, layout.classes, _price(layout, schedule, costs), result)
+        busy, warm_up, cool_down = (
+            tuple(times.tolist())
+            for times in (result.busy_ns, result.warm_up_ns, result.cool_down_ns)
+        )
+        outcomes.append(
+            Outcome(
+                step_ns,
+                tuple(result.peak_bytes.tolist()),
+                Bubbles.of_step(step_ns, busy, warm_up, cool_down),
+            )
+        )
+    return outcomes
+
+
+def makespans(schedule: Schedule, costs: CostTable, time_ns: Int) -> Int:
+    """Step times of one schedule under many tables of action times.
+
+    costs: all else that costs, and the times of side work.
+    time_ns: int64[batch, worker, stage, kind], in place of ``costs.time_ns``.
+    Returns int64[batch].
+
+    Raises what ``simulate`` raises.
+    """
+    layout = layout_of(compile_program(schedule))
+    if time_ns.shape[1:] != costs.time_ns.shape:
+        raise UsageError(_other_times(time_ns, costs))
+    price = _price(layout, schedule, costs)
+    worker, stage, kind = layout.times
+    durations_ns = np.ascontiguousarray(time_ns[:, worker, stage, kind])
+    fixed = layout.is_send | layout.is_receive
+    fixed[[number for number, _ in layout.named]] = True
+    durations_ns[:, fixed] = price.duration_ns[fixed]
+    steps_ns: Int = kernel.play_many(
+        layout.order, layout.classes, price, durations_ns, _empty_result(layout)
+    )
+    return steps_ns
+
+
+def _price(layout: Layout, schedule: Schedule, costs: CostTable) -> Costs:
+    """What each class of actions costs."""
+    _require_costs_of(schedule, costs)
+    source, target, stage, is_activation = layout.wires
+    latency_ns = costs.latency_ns[source, target]
+    limit = costs.bytes_per_s[source, target]
+    latency_ns[0] = limit[0] = 0
+    if limit.any():
+        size = np.where(is_activation, costs.forward_bytes[stage], costs.backward_bytes[stage])
+        pairs = zip(size.tolist(), limit.tolist(), strict=True)
+        passing_ns = np.array([transfer_ns(*pair) for pair in pairs], dtype=np.int64)
+    else:
+        passing_ns = np.zeros_like(latency_ns)
+    wire_ns = latency_ns + passing_ns
+
+    worker, stage, kind = layout.times
+    duration_ns, delay_ns = costs.time_ns[worker, stage, kind], wire_ns[layout.wire]
+    delay_ns[layout.is_receive] = latency_ns[layout.wire[layout.is_receive]]
+    delay_ns[layout.is_send] = 0
+    duration_ns[layout.is_send] = passing_ns[layout.wire[layout.is_send]]
+    costs.require_side_times([action for _, action in layout.named])
+    for number, action in layout.named:
+        duration_ns[number] = costs.action_ns(int(worker[number]), action)
+    return Costs(
+        duration_ns=duration_ns,
+        delay_ns=delay_ns,
+        wire_ns=wire_ns,
+        at_start_bytes=_change_bytes(layout, layout.at_start, costs),
+        at_end_bytes=_change_bytes(layout, layout.at_end, costs),
+        static_bytes=np.array(costs.memory.static_bytes, dtype=np.int64),
+    )
+
+
+def _change_bytes(layout: Layout, effects: Int, costs: CostTable) -> Int:
+    """By how much an action of each class changes what its worker holds."""
+    sizes = np.zeros((len(RESOURCES), costs.num_stages), dtype=np.int64)
+    for resource, per_stage in costs.memory.per_stage.items():
+        sizes[RESOURCES.index(resource)] = per_stage
+    number, resource, stage, sign = effects
+    change_bytes = np.zeros(len(layout.wire), dtype=np.int64)
+    np.add.at(change_bytes, number, sign * sizes[resource, stage])
+    return change_bytes
+
+
+def _require_costs_of(schedule: Schedule, costs: CostTable) -> None:
+    if costs.time_ns.shape[:2] != (schedule.num_workers, schedule.num_stages):
+        raise UsageError(_other_size(schedule, costs))
+
+
+def _empty_result(layout: Layout) -> Result:
+    num_actions, num_workers = len(layout.order.flat), layout.num_workers
+    num_lanes = max(num_workers, int(layout.classes.lane.max(initial=0)) + 1)
+    return Result(
+        start_ns=np.empty(num_actions + 1, dtype=np.int64),
+        end_ns=np.empty(num_actions + 1, dtype=np.int64),
+        held_bytes=np.empty(num_actions, dtype=np.int64),
+        peak_bytes=np.empty(num_workers, dtype=np.int64),
+        busy_ns=np.empty(num_workers, dtype=np.int64),
+        warm_up_ns=np.empty(num_workers, dtype=np.int64),
+        cool_down_ns=np.empty(num_workers, dtype=np.int64),
+        lane_ns=np.empty(num_lanes, dtype=np.int64),
+    )
+
+
+def _as_array(values: Int) -> "array[int]":
+    copy = array("q")
+    copy.frombytes(values.data.cast("B"))
+    return copy
+
+
+def _other_size(schedule: Schedule, costs: CostTable) -> str:
+    return (
+        f"the costs are those of {costs.num_workers} workers and {costs.num_stages} stages, but "
+        f"schedule {schedule.name} has {schedule.num_workers} workers and {schedule.num_stages} "
+        "stages; build the costs for this schedule"
+    )
+
+
+def _other_times(time_ns: Int, costs: CostTable) -> str:
+    return (
+        f"time_ns has shape {time_ns.shape}, but the costs want (batch, worker, stage, kind) = "
+        f"(any, {', '.join(map(str, costs.time_ns.shape))})"
+    )

@@ -1,0 +1,237 @@
+"""A program in the shape that the kernel reads: actions sorted into classes of equal cost."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import numpy as np
+from numpy.typing import NDArray
+
+from evener.interp.program import KIND_CODE, STREAM_CODE, Program
+from evener.ir.action import Action, Kind
+from evener.ir.memory import Effect
+from evener.ir.rules import Resource, Stream
+from evener.sim.kernel import ALONE, LAST_MEMBER, MEMBER, RECEIVE, Classes, Int, Order
+
+RESOURCES = tuple(Resource)
+
+_COMPUTE = STREAM_CODE[Stream.COMPUTE]
+
+
+@dataclass(frozen=True, eq=False)
+class Layout:
+    """A program for the kernel, and what is needed to price its classes of actions.
+
+    times: [3, class], worker, stage and kind of each class.
+    wire: [class], on which wire its first need arrives, or a SEND leaves; 0 is none.
+    wires: [4, wire], source worker, target worker, stage and whether it carries an activation.
+    is_send, is_receive: bool[class].
+    named: classes whose time ``CostTable.time_ns`` does not hold, with one action of each.
+    at_start, at_end: [4, effect], class, resource, stage and sign of what is taken or given back.
+    """
+
+    order: Order
+    classes: Classes
+    times: Int
+    wire: Int
+    wires: Int
+    is_send: NDArray[np.bool_]
+    is_receive: NDArray[np.bool_]
+    named: tuple[tuple[int, Action], ...]
+    at_start: Int
+    at_end: Int
+
+    @property
+    def num_workers(self) -> int:
+        return len(self.order.first) - 1
+
+
+_layouts: "WeakKeyDictionary[Program, Layout]" = WeakKeyDictionary()
+
+
+def layout_of(program: Program) -> Layout:
+    """The layout of a program, built once."""
+    layout = _layouts.get(program)
+    if layout is None:
+        layout = _layouts[program] = _lay_out(program)
+    return layout
+
+
+def _lay_out(program: Program) -> Layout:
+    num_actions = len(program.actions)
+    is_send, is_receive = (
+        _of_kind(program, Kind.SEND_F, Kind.SEND_B),
+        _of_kind(program, Kind.RECV_F, Kind.RECV_B),
+    )
+    owners, needs = _needs_in_order(program, is_receive)
+    is_first = np.ones(len(owners), dtype=np.bool_)
+    is_first[1:] = owners[1:] != owners[:-1]
+    need = np.full(num_actions, num_actions, dtype=np.int64)
+    need[owners[is_first]] = needs[is_first]
+    num_more = np.bincount(owners[~is_first], minlength=num_actions)
+
+    senders = np.flatnonzero(is_send)
+    wire_of_need, wire_of_send, wires = _wires(program, owners, needs, senders)
+    wire = np.zeros(num_actions, dtype=np.int64)
+    wire[owners[is_first]] = wire_of_need[is_first]
+    wire[senders] = wire_of_send
+
+    way, lane = _ways(program, is_receive), _lanes(program)
+    special = _special(program)
+    columns = (program.worker, program.stage, program.kind, program.memory_step, way, num_more)
+    class_of, example = _number(*columns, lane, wire, special)
+    order = Order(
+        action_class=_index(class_of[program.order]),
+        flat=_index(program.order),
+        need=_index(need[program.order]),
+        more_needs=_index(needs[~is_first]),
+        more_wires=_index(wire_of_need[~is_first]),
+        flat_class=_index(class_of),
+        first=program.first_of_worker.astype(np.int64),
+        first_backward=_ends_of_workers(program, _of_kind(program, Kind.B, Kind.I), first=True),
+        last_forward=_ends_of_workers(program, _of_kind(program, Kind.F), first=False),
+    )
+    classes = Classes(
+        way=way[example],
+        lane=_index(lane[example]),
+        num_more=num_more[example],
+        size=np.bincount(class_of, minlength=len(example)),
+    )
+    steps = [program.memory_steps[step] for step in program.memory_step[example]]
+    return Layout(
+        order=order,
+        classes=classes,
+        times=np.stack([column[example].astype(np.int64) for column in columns[:3]]),
+        wire=wire[example],
+        wires=wires,
+        is_send=is_send[example],
+        is_receive=is_receive[example],
+        named=tuple(
+            (number, program.actions[index])
+            for number, index in enumerate(example)
+            if special[index]
+        ),
+        at_start=_effects([step.at_start for step in steps]),
+        at_end=_effects([step.at_end for step in steps]),
+    )
+
+
+def _needs_in_order(program: Program, is_receive: NDArray[np.bool_]) -> tuple[Int, Int]:
+    """All (action, what it needs), by the action's place in topological order.
+
+    The compute actions that an asynchronous action waits for, being needed or standing before it
+    in the list, follow one another: the last of them stands for all.
+    """
+    owners = np.repeat(np.arange(len(program.actions)), np.diff(program.needs_ptr))
+    needs = program.needs_idx.astype(np.int64)
+    is_compute = program.stream == _COMPUTE
+    is_beside = ~is_compute & ~is_receive
+    implied = (
+        is_beside[owners] & is_compute[needs] & (program.worker[owners] == program.worker[needs])
+    )
+    last = np.where(is_beside, program.issue_after, -1).astype(np.int64)
+    np.maximum.at(last, owners[implied], needs[implied])
+    waiting = np.flatnonzero(last >= 0)
+    owners = np.concatenate([owners[~implied], waiting])
+    needs = np.concatenate([needs[~implied], last[waiting]])
+    place = np.empty(len(program.actions), dtype=np.int64)
+    place[program.order] = np.arange(len(program.actions))
+    by_place = np.argsort(place[owners], kind="stable")
+    return owners[by_place], needs[by_place]
+
+
+def _wires(program: Program, owners: Int, needs: Int, senders: Int) -> tuple[Int, Int, Int]:
+    """Number the (source, target, stage, direction) on which needs and messages travel.
+
+    Returns the wire of each need, that of each sender, and the wires; number 0 is none.
+    """
+    sources = program.worker[np.concatenate([needs, senders])].astype(np.int64)
+    targets = np.concatenate([program.worker[owners], program.peer_worker[senders]])
+    carried = np.concatenate([needs, senders])
+    is_activation = _of_kind(program, Kind.F, Kind.SEND_F)[carried]
+    columns = np.stack([sources, targets, program.stage[carried], is_activation])
+    columns[:, sources == targets] = 0
+    none = np.zeros((4, 1), dtype=np.int64)
+    number, example = _number(*np.concatenate([none, columns], axis=1))
+    return (
+        number[1 : 1 + len(needs)],
+        number[1 + len(needs) :],
+        np.concatenate([none, columns], axis=1)[:, example],
+    )
+
+
+def _ways(program: Program, is_receive: NDArray[np.bool_]) -> NDArray[np.int8]:
+    way = np.full(len(program.actions), ALONE, dtype=np.int8)
+    way[is_receive] = RECEIVE
+    in_order = program.collective[program.order]
+    is_member = in_order >= 0
+    is_last = is_member.copy()
+    is_last[:-1] &= in_order[:-1] != in_order[1:]
+    way[program.order[is_member]] = MEMBER
+    way[program.order[is_last]] = LAST_MEMBER
+    return way
+
+
+def _lanes(program: Program) -> Int:
+    """The queue of each action: first the compute streams by worker, then what runs beside."""
+    beside = program.stream != _COMPUTE
+    lane = program.worker.astype(np.int64)
+    if beside.any():
+        numbers, _ = _number(program.stream, program.worker, program.peer_worker)
+        lane[beside] = len(program.first_of_worker) - 1 + numbers[beside]
+    return lane
+
+
+def _special(program: Program) -> Int:
+    """A number above 0 for each name of side work and each pair of stages that reduce together."""
+    special = np.zeros(len(program.actions), dtype=np.int64)
+    numbers: dict[object, int] = {}
+    for index in np.flatnonzero(_of_kind(program, Kind.X, Kind.REDUCE)):
+        action = program.actions[index]
+        if action.kind is Kind.X or action.peer is not None:
+            key = action._replace(microbatch=None, slice=None)
+            special[index] = numbers.setdefault(key, len(numbers) + 1)
+    return special
+
+
+def _ends_of_workers(program: Program, chosen: NDArray[np.bool_], *, first: bool) -> Int:
+    """Flat index of each worker's first or last chosen action; -1 if it has none."""
+    found = np.full(len(program.first_of_worker) - 1, -1, dtype=np.int64)
+    indices = np.flatnonzero(chosen)
+    if first:
+        indices = indices[::-1]
+    found[program.worker[indices]] = indices
+    return found
+
+
+def _effects(steps: Sequence[Sequence[Effect]]) -> Int:
+    rows = [
+        (number, RESOURCES.index(resource), stage, sign)
+        for number, effects in enumerate(steps)
+        for stage, resource, sign in effects
+    ]
+    return np.array(rows, dtype=np.int64).reshape(-1, 4).T
+
+
+def _of_kind(program: Program, *kinds: Kind) -> NDArray[np.bool_]:
+    return np.isin(program.kind, [KIND_CODE[kind] for kind in kinds])
+
+
+def _number(*columns: NDArray[Any]) -> tuple[Int, Int]:
+    """Number the distinct rows; returns each row's number and the first row of each number."""
+    key = np.zeros(len(columns[0]), dtype=np.int64)
+    size = 1
+    for column in columns:
+        low, high = int(column.min(initial=0)), int(column.max(initial=0))
+        if size * (high - low + 1) >= 2**62:
+            _, key = np.unique(key, return_inverse=True)
+            size = len(key)
+        key = key * (high - low + 1) + (column - low)
+        size *= high - low + 1
+    _, example, number = np.unique(key, return_index=True, return_inverse=True)
+    return number, example
+
+
+def _index(values: NDArray[Any]) -> NDArray[np.uint32]:
+    return np.ascontiguousarray(values, dtype=np.uint32)
