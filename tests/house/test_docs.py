@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from evener.spec import ClusterSpec, JobSpec, ModelSpec, parse_toml
+
 ROOT = Path(__file__).parents[2]
 PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").rglob("*.md")])
 
@@ -92,6 +94,17 @@ def test_a_wrong_output_would_be_noticed(tmp_path: Path) -> None:
     assert matches(first.output, ["one"])
     assert not matches(first.output, ["two", "one"])
     assert not matches(second.output, ["x"])
+
+
+TOML_BLOCK = re.compile(r"```toml(?: title=\"(\w+)\.toml\")?\n(.*?)```", re.DOTALL)
+SPEC_TYPES = {"model": ModelSpec, "cluster": ClusterSpec, "job": JobSpec}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_descriptions_are_valid(page: Path) -> None:
+    """Every TOML block has a title and is read without complaint."""
+    for title, text in TOML_BLOCK.findall(page.read_text(encoding="utf-8")):
+        parse_toml(text, SPEC_TYPES[title], file=name_of(page))
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
