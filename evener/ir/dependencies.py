@@ -42,7 +42,8 @@ class Dependencies:
         listed stands for all.
     match: of a SEND its RECV and the other way round, -1 for all others and without a partner.
     collectives: the actions that form one collective, one of each member.
-    missing: needs that nothing fulfils, messages without a partner; empty for a sound schedule.
+    missing: needs that nothing fulfils, or only something later in the same list; messages
+        without a partner. Empty for a sound schedule.
     """
 
     actions: list[Action]
@@ -135,15 +136,7 @@ class _Resolver:
             )
             for kind in present
         }
-        needs = [
-            tuple(
-                found
-                for need in needs_of[action.kind]
-                for found in self._find(index, need)
-                if not self._implied(index, found)
-            )
-            for index, action in enumerate(self.actions)
-        ]
+        needs = [self._needs(index, needs_of[a.kind]) for index, a in enumerate(self.actions)]
         return Dependencies(
             self.actions,
             self.worker_of,
@@ -152,6 +145,22 @@ class _Resolver:
             list(self._collectives()),
             self.missing,
         )
+
+    def _needs(self, index: int, needs: tuple[Need, ...]) -> tuple[int, ...]:
+        """What one action waits for, without what its worker's list order says anyhow."""
+        found: list[int] = []
+        for need in needs:
+            for other in self._find(index, need):
+                if self.worker_of[other] != self.worker_of[index]:
+                    found.append(other)
+                elif other > index:
+                    self._miss(index, self._too_early(index, other))
+                elif not (
+                    self.is_compute[self.actions[index].kind]
+                    and self.is_compute[self.actions[other].kind]
+                ):
+                    found.append(other)
+        return tuple(found)
 
     def _find(self, index: int, need: Need) -> Iterable[int]:
         """Flat indices of what fulfils one need of one action."""
@@ -239,15 +248,6 @@ class _Resolver:
             return own
         return (max((j for j in own if j < index), default=own[0]),)
 
-    def _implied(self, index: int, need: int) -> bool:
-        """Whether the worker's list order alone makes one action follow another."""
-        return (
-            need < index
-            and self.worker_of[need] == self.worker_of[index]
-            and self.is_compute[self.actions[need].kind]
-            and self.is_compute[self.actions[index].kind]
-        )
-
     def _collectives(self) -> Iterator[tuple[int, ...]]:
         """Groups of actions that run as one: the n-th of its text on each worker that lists it."""
         groups: dict[tuple[object, ...], list[int]] = {}
@@ -276,6 +276,12 @@ class _Resolver:
         return (
             f"{self.actions[index]} needs {self.actions[found]}, which worker "
             f"{self.worker_of[found]} runs: give both to one worker"
+        )
+
+    def _too_early(self, index: int, other: int) -> str:
+        return (
+            f"{self.actions[index]} stands before {self.actions[other]}, which it needs: "
+            "move it behind"
         )
 
     def _not_received(self, index: int, producer: int) -> str:
