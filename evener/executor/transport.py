@@ -1,9 +1,13 @@
 """Messages between workers: what the loop asks of gloo, NCCL or of threads in one process."""
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable
 from typing import Any, Protocol
 
 from torch import Tensor
+
+from evener.ir.action import Kind
+from evener.ir.dependencies import resolve
+from evener.ir.schedule import Schedule
 
 
 class Handle(Protocol):
@@ -12,6 +16,16 @@ class Handle(Protocol):
     def wait(self) -> tuple[Tensor, ...]:
         """Return when it has ended, with the tensors that it brought."""
         ...
+
+
+class Done:
+    """A handle of something that has ended already."""
+
+    def __init__(self, *tensors: Tensor) -> None:
+        self._tensors = tensors
+
+    def wait(self) -> tuple[Tensor, ...]:
+        return self._tensors
 
 
 class Transport(Protocol):
@@ -48,7 +62,8 @@ class Transport(Protocol):
     ) -> Handle:
         """Start to sum (or take the maximum of) ``tensor`` over the members, in place.
 
-        members: ascending, this worker included, one of the groups that the transport was made for.
+        members: ascending, this worker included; one of the groups that the transport was made
+            for, or the worker alone.
         """
         ...
 
@@ -69,6 +84,21 @@ class Transport(Protocol):
         ...
 
 
-def member_groups(groups: Sequence[Sequence[int]]) -> list[tuple[int, ...]]:
-    """The distinct groups of two or more members in the one order that all workers agree on."""
-    return sorted({tuple(sorted(set(group))) for group in groups if len(set(group)) > 1})
+def connections(schedule: Schedule) -> tuple[list[tuple[int, int]], list[tuple[int, ...]]]:
+    """Who sends to whom, and who reduces with whom: the same two sorted lists on all workers.
+
+    Returns the distinct (source, target) pairs of workers and the distinct groups of two or more.
+    """
+    dependencies = resolve(schedule)
+    worker_of = dependencies.worker_of
+    pairs = {
+        (worker_of[index], worker_of[partner])
+        for index, partner in enumerate(dependencies.match)
+        if partner >= 0 and dependencies.actions[index].kind in (Kind.SEND_F, Kind.SEND_B)
+    }
+    groups = {
+        tuple(worker_of[index] for index in group)
+        for group in dependencies.collectives
+        if len(group) > 1
+    }
+    return sorted(pairs), sorted(groups)

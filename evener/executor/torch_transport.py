@@ -1,0 +1,293 @@
+"""Messages over ``torch.distributed``: gloo between processes on CPUs, NCCL between GPUs.
+
+What both have in common, and what this file rests on:
+
+- per directed pair, order is all that matches a send with its receive;
+- a send may be a rendezvous that ends only when the receive is posted, so nobody waits for one
+  before ``flush``, and its buffer is kept until it has ended.
+
+Shapes that are new to a directed pair go through the key-value store, never through the pair
+itself.  So what a pair carries is known to both sides, whatever is posted when.
+"""
+
+import pickle
+import queue
+import threading
+from collections import deque
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Any, Protocol
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+from torch.distributed import Store  # type: ignore[attr-defined]  # exported, but not so declared
+
+from evener.errors import UsageError
+from evener.executor.packing import Layout
+from evener.executor.transport import Done, Handle
+
+
+class TorchTransport:
+    """Workers are the ranks of the default process group, which is made here.
+
+    store: where ranks meet; later it carries shapes.
+    pairs, groups: all that will be used, in the same order on all ranks; see ``connections``.
+    device: where received tensors are put; NCCL on "cuda", else gloo.
+    timeout_s: of any single wait.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        *,
+        worker: int,
+        num_workers: int,
+        pairs: Sequence[tuple[int, int]],
+        groups: Sequence[tuple[int, ...]] = (),
+        device: torch.device | None = None,
+        timeout_s: float = 1800.0,
+    ) -> None:
+        self.worker = worker
+        self.num_workers = num_workers
+        self._device = torch.device("cpu") if device is None else device
+        self._is_gpu = self._device.type == "cuda"
+        dist.init_process_group(
+            "nccl" if self._is_gpu else "gloo",
+            store=store,
+            rank=worker,
+            world_size=num_workers,
+            timeout=timedelta(seconds=timeout_s),
+            device_id=self._device if self._is_gpu else None,
+        )
+        world = dist.group.WORLD
+        assert world is not None
+        self._groups = {
+            members: world if len(members) == num_workers else dist.new_group(list(members))
+            for members in groups
+        }
+        self._senders: dict[int, _Sender] = {}
+        self._receivers: dict[int, _Receiver] = {}
+        for source, target in pairs:
+            group, ranks = world, (source, target)
+            if self._is_gpu:
+                # On NCCL both directions of a pair would stand in one queue: each gets its own.
+                group, ranks = dist.new_group([source, target]), (0, 1)
+                if source > target:
+                    ranks = (1, 0)
+            channel = _Channel(group, store, f"{source}>{target}")
+            if worker == source:
+                self._senders[target] = _Sender(channel, ranks[1], self._keeper())
+            if worker == target:
+                self._receivers[source] = _Receiver(channel, ranks[0], self._device)
+
+    def _keeper(self) -> "_Keeper":
+        return _PollingKeeper() if self._is_gpu else _WaitingKeeper()
+
+    def send(self, peer: int, key: Hashable, tensors: tuple[Tensor, ...]) -> None:
+        self._senders[peer].send(key, tensors)
+
+    def receive(self, peer: int, key: Hashable) -> Handle:
+        return self._receivers[peer].receive(key)
+
+    def all_reduce(
+        self, members: tuple[int, ...], tensor: Tensor, *, maximum: bool = False
+    ) -> Handle:
+        if len(members) == 1:
+            return Done(tensor)
+        operation = dist.ReduceOp.MAX if maximum else dist.ReduceOp.SUM
+        work = dist.all_reduce(tensor, operation, group=self._groups[members], async_op=True)
+        assert work is not None
+        return _Reduction(work, tensor)
+
+    def gather(self, value: Any) -> list[Any]:
+        values: list[Any] = [None] * self.num_workers
+        dist.all_gather_object(values, value)
+        return values
+
+    def barrier(self) -> None:
+        dist.barrier(device_ids=[self._device.index] if self._is_gpu else None)
+
+    def flush(self) -> None:
+        for sender in self._senders.values():
+            sender.keeper.flush()
+
+    def close(self) -> None:
+        self.flush()
+        for sender in self._senders.values():
+            sender.keeper.close()
+        self.barrier()
+        dist.destroy_process_group()
+
+
+@dataclass
+class _Reduction:
+    work: dist.Work
+    tensor: Tensor
+
+    def wait(self) -> tuple[Tensor, ...]:
+        self.work.wait()
+        return (self.tensor,)
+
+
+@dataclass
+class _Channel:
+    """One directed pair, on either side. layouts: by key, in the order in which keys came up."""
+
+    group: dist.ProcessGroup
+    store: Store
+    name: str
+    layouts: dict[Hashable, Layout] = field(default_factory=dict)
+
+    def tell(self, key: Hashable, layout: Layout) -> None:
+        self.store.set(self._next_name, pickle.dumps(layout.shapes).hex())
+        self.layouts[key] = layout
+
+    def learn(self, key: Hashable) -> None:
+        """Wait until the source has told the layout of a new key."""
+        text = self.store.get(self._next_name).decode()
+        self.layouts[key] = Layout(pickle.loads(bytes.fromhex(text)))
+
+    @property
+    def _next_name(self) -> str:
+        return f"shapes/{self.name}/{len(self.layouts)}"
+
+
+class _Sender:
+    """The source of a channel."""
+
+    def __init__(self, channel: _Channel, target: int, keeper: "_Keeper") -> None:
+        self._channel = channel
+        self._target = target
+        self.keeper = keeper
+
+    def send(self, key: Hashable, tensors: tuple[Tensor, ...]) -> None:
+        layout = Layout.of(tensors)
+        known = self._channel.layouts.get(key)
+        if known is None:
+            self._channel.tell(key, layout)
+        elif known == layout:
+            layout = known
+        else:
+            raise UsageError(*_shapes_changed(self._channel.name, key, known, layout))
+        for buffer in layout.pack(tensors):
+            self.keeper.keep(self._channel.group.send([buffer], self._target, 0), buffer)
+
+
+class _Receiver:
+    """The target of a channel."""
+
+    def __init__(self, channel: _Channel, source: int, device: torch.device) -> None:
+        self._channel = channel
+        self._source = source
+        self._device = device
+        # Messages from the first one on whose shapes are not known yet: order must be kept.
+        self._unposted: deque[_Message] = deque()
+
+    def receive(self, key: Hashable) -> Handle:
+        message = _Message(self, key)
+        self._unposted.append(message)
+        self._post()
+        return message
+
+    def _post(self) -> None:
+        while self._unposted and self._unposted[0].key in self._channel.layouts:
+            message = self._unposted.popleft()
+            message.layout = self._channel.layouts[message.key]
+            message.buffers = message.layout.empty(self._device)
+            message.works = [
+                self._channel.group.recv([buffer], self._source, 0) for buffer in message.buffers
+            ]
+
+    def wait(self, message: "_Message") -> tuple[Tensor, ...]:
+        while message.layout is None:
+            self._channel.learn(self._unposted[0].key)
+            self._post()
+        for work in message.works:
+            work.wait()
+        return message.layout.unpack(message.buffers, self._device)
+
+
+@dataclass(eq=False)
+class _Message:
+    """A receive: posted at once, or as soon as its layout is known."""
+
+    receiver: _Receiver
+    key: Hashable
+    layout: Layout | None = None
+    buffers: list[Tensor] = field(default_factory=list)
+    works: list[dist.Work] = field(default_factory=list)
+
+    def wait(self) -> tuple[Tensor, ...]:
+        return self.receiver.wait(self)
+
+
+class _Keeper(Protocol):
+    """Keeps what is being sent until it has left."""
+
+    def keep(self, work: dist.Work, buffer: Tensor) -> None: ...
+
+    def flush(self) -> None: ...
+
+    def close(self) -> None: ...
+
+
+class _WaitingKeeper:
+    """A gloo send cannot be asked whether it has ended, only waited for: a thread does that."""
+
+    def __init__(self) -> None:
+        self._sending: queue.Queue[tuple[dist.Work, Tensor] | None] = queue.Queue()
+        self._failure: Exception | None = None
+        self._thread = threading.Thread(target=self._wait, name="sends", daemon=True)
+        self._thread.start()
+
+    def keep(self, work: dist.Work, buffer: Tensor) -> None:
+        self._sending.put((work, buffer))
+
+    def _wait(self) -> None:
+        while (sent := self._sending.get()) is not None:
+            try:
+                if self._failure is None:
+                    sent[0].wait()
+            except RuntimeError as error:
+                self._failure = error
+            sent = None  # or the buffer would live until the next message
+            self._sending.task_done()
+
+    def flush(self) -> None:
+        self._sending.join()
+        if self._failure is not None:
+            raise self._failure
+
+    def close(self) -> None:
+        self._sending.put(None)
+        self._thread.join()
+
+
+class _PollingKeeper:
+    """An NCCL send can be asked; waiting for it in a thread would hold up a stream."""
+
+    def __init__(self) -> None:
+        self._sending: deque[tuple[dist.Work, Tensor]] = deque()
+
+    def keep(self, work: dist.Work, buffer: Tensor) -> None:
+        while self._sending and self._sending[0][0].is_completed():
+            self._sending.popleft()
+        self._sending.append((work, buffer))
+
+    def flush(self) -> None:
+        while self._sending:
+            self._sending.popleft()[0].wait()
+
+    def close(self) -> None:
+        assert not self._sending
+
+
+def _shapes_changed(name: str, key: Hashable, known: Layout, new: Layout) -> tuple[str, list[str]]:
+    source, target = name.split(">")
+    text = (
+        f"key {key}: {list(new.shapes)}, before: {list(known.shapes)}; "
+        "make the key depend on everything that the shapes follow from"
+    )
+    return f"worker {source} sends worker {target} other shapes than before", [text]
