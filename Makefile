@@ -41,7 +41,7 @@ size: .venv/.installed
 	$(PY) scripts/size.py
 
 bench: .venv/.installed
-	$(PY) -m benchmarks
+	@set -e; for file in benchmarks/*.py; do echo "== $$file"; $(PY) $$file; done
 
 browser:
 	@scripts/chromium.sh
