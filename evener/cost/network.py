@@ -7,21 +7,11 @@ Rabenseifner and Gropp, "Optimization of Collective Communication Operations in 
 is not slowed down here.
 """
 
-from dataclasses import dataclass
+from collections.abc import Iterable
+
+from evener.spec.cluster import Link
 
 NS_PER_S = 1_000_000_000
-
-
-@dataclass(frozen=True)
-class Link:
-    """A directed connection.
-
-    latency_ns: time until the first byte arrives.
-    bytes_per_s: bandwidth; 0 means that bytes take no time.
-    """
-
-    latency_ns: int = 0
-    bytes_per_s: int = 0
 
 
 def transfer_ns(num_bytes: int, bytes_per_s: int) -> int:
@@ -38,11 +28,9 @@ def send_ns(num_bytes: int, link: Link) -> int:
     return link.latency_ns + transfer_ns(num_bytes, link.bytes_per_s)
 
 
-def slowest(links: list[Link]) -> Link:
-    """The link of which a ring over all of these is made: worst latency, worst bandwidth.
-
-    No links (a group of one) cost nothing.
-    """
+def slowest(links: Iterable[Link]) -> Link:
+    """The worst latency and the worst bandwidth: a ring is as slow as that. None cost nothing."""
+    links = tuple(links)
     limits = [link.bytes_per_s for link in links if link.bytes_per_s]
     return Link(max((link.latency_ns for link in links), default=0), min(limits, default=0))
 

@@ -12,6 +12,7 @@ from typing import Annotated, Literal, NamedTuple
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from evener.errors import ProfileError, Violation
+from evener.spec.fields import Dtype
 
 Count = Annotated[int, Field(ge=0, le=2**63 - 1)]
 Ratio = Annotated[float, Field(ge=0, allow_inf_nan=False)]
@@ -27,7 +28,8 @@ class LayerCost(_Record):
 
     layer: the name of the kind, as in the model's description.
     forward_ns, backward_ns (full), input_grad_ns, weight_grad_ns, recompute_ns: of one microbatch.
-    parameter_bytes: of the layer's parameters in the profile's dtype.
+    The head is measured with the loss.
+    parameter_bytes: of all parameters that the layer uses, in the profile's dtype.
     activation_bytes: saved by the forward for the backward. weight_gradient_bytes: what the
     input gradient leaves behind for the weight gradient.
     input_bytes, output_bytes: of the tensors that enter and leave the layer.
@@ -94,7 +96,7 @@ class Profile(_Record):
     fingerprint: Name
     device_type: Name
     host: str
-    dtype: Name
+    dtype: Dtype
     layers: tuple[LayerCost, ...]
     links: tuple[LinkCost, ...] = ()
     step_ns_per_parameter_byte: Ratio = 0.0
