@@ -40,7 +40,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import permutations
-from typing import NamedTuple, Self
+from typing import Annotated, NamedTuple, Self
 
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 
@@ -48,7 +48,11 @@ from evener.errors import UsageError
 from evener.spec.catalogue import device_catalogue
 from evener.spec.complaints import closest
 from evener.spec.device import DeviceSpec, LinkSpec
-from evener.spec.fields import Count, LayerName, MicroUsdPerH, Name, Problem, Problems, Spec
+from evener.spec.fields import LayerName, MicroUsdPerH, Name, Problem, Problems, Spec
+
+_MOST_DEVICES = 1_000_000
+
+Size = Annotated[int, Field(gt=0, le=_MOST_DEVICES)]
 
 
 class Link(NamedTuple):
@@ -80,9 +84,9 @@ class NodeSpec(Spec):
     """
 
     name: LayerName
-    copies: Count | None = None
+    copies: Size | None = None
     device: Name
-    count: Count = 1
+    count: Size = 1
     zone: Name = "default"
     price_micro_usd_per_h: MicroUsdPerH = 0
     link: LinkSpec | None = None
@@ -106,7 +110,7 @@ class ClusterSpec(Spec):
 
     name: Name
     device_types: dict[Name, DeviceSpec] = Field(default={}, validation_alias="device")
-    nodes: tuple[NodeSpec, ...] = Field(min_length=1)
+    nodes: tuple[NodeSpec, ...]
     between_nodes: LinkSpec | None = None
     between_zones: LinkSpec | None = None
     zone_links: tuple[ZoneLinkSpec, ...] = ()
@@ -118,6 +122,8 @@ class ClusterSpec(Spec):
         memory_bytes: what one process may use. Rates and links are of the order of one CPU core
         and loopback TCP; a profile measured on the machine replaces them.
         """
+        if num_workers < 1:
+            raise UsageError(f"a local cluster of {num_workers} workers; it needs at least 1")
         cpu = device_catalogue()["cpu-core"].model_copy(update={"memory_bytes": memory_bytes})
         node = NodeSpec(name="local", device="cpu", count=num_workers)
         return cls(name=f"local-{num_workers}", device_types={"cpu": cpu}, nodes=(node,))
@@ -199,6 +205,11 @@ class ClusterSpec(Spec):
             for position, node in enumerate(nodes)
             if node.device not in known
         ]
+        if not nodes:
+            found.append(((), "is empty; a cluster has at least one node"))
+        num_devices = sum(node.count * (node.copies or 1) for node in nodes)
+        if num_devices > _MOST_DEVICES:
+            raise Problems([*found, ((), _too_many_devices(num_devices))])
         owner: dict[str, str] = {}
         for position, node in enumerate(nodes):
             twice = next((name for name in node.names if name in owner), None)
@@ -246,6 +257,10 @@ def _unknown_device(name: str, cluster: ClusterSpec) -> str:
 
 def _name_taken(name: str, owner: str) -> str:
     return f'gives a second node "{name}", the first is of {owner}; rename one'
+
+
+def _too_many_devices(number: int) -> str:
+    return f"have {number} devices together; at most {_MOST_DEVICES} are supported"
 
 
 def _no_inner_link(device: str) -> str:

@@ -1,5 +1,6 @@
 """What pydantic found wrong, told with the place in the file and the way out."""
 
+import json
 from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
 from types import UnionType
@@ -113,8 +114,8 @@ def _text(detail: ErrorDetails, spec_type: type[BaseModel]) -> str:
             return f"{_shown(received)} is not one of {', '.join(allowed)}{_only_guess(hint)}"
         case "value_error":
             return str(context["error"])
-        case "too_short":
-            return f"{_shown(received)} should have at least {context['min_length']} entry"
+        case "json_invalid":
+            return "is nested too deeply"
         case "string_pattern_mismatch":
             return f"{_shown(received)} should be a name of letters, digits, '_' and '-'"
         case _:
@@ -127,8 +128,7 @@ def _only_guess(hint: str) -> str:
 
 
 def _shown(value: object) -> str:
-    text = f'"{value}"' if isinstance(value, str) else str(value)
-    text = text.lower() if isinstance(value, bool) else text
+    text = f'"{value}"' if isinstance(value, str) else json.dumps(value)
     return text if len(text) <= 60 else f"{text[:57]}..."
 
 

@@ -14,6 +14,7 @@ from evener.spec.fields import Bytes, Count, Dtype, Problems, Spec
 _DEFAULT_SEQUENCES = 8
 
 NonNegative = Annotated[float, Field(ge=0)]
+Seed = Annotated[int, Field(ge=0, lt=2**63)]
 Beta = Annotated[float, Field(ge=0, lt=1)]
 
 
@@ -79,8 +80,8 @@ class JobSpec(Spec):
     memory_fraction: Annotated[float, Field(gt=0, le=1)] = 1.0
     memory_cap_bytes: Bytes | None = None
     steps: Count = 10
-    seed: Annotated[int, Field(ge=0)] = 0
-    dropout_seed: Annotated[int, Field(ge=0)] | None = None
+    seed: Seed = 0
+    dropout_seed: Seed | None = None
 
     @property
     def num_sequences(self) -> int:
@@ -156,7 +157,8 @@ def _tokens_not_divisible(tokens: int, length: int) -> str:
 
 
 def _not_divisible(num_sequences: int, size: int) -> str:
-    sizes = [other for other in range(1, num_sequences + 1) if num_sequences % other == 0]
+    around = range(max(1, size - 1000), min(num_sequences, size + 1000) + 1)
+    sizes = [other for other in around if num_sequences % other == 0] or [1]
     near = sorted(sorted(sizes, key=lambda other: abs(other - size))[:4])
     return (
         f"microbatches of {size} do not divide the global batch of {num_sequences} sequences; "

@@ -6,7 +6,7 @@ in round brackets repeats it N times; brackets may be nested.
 
 import re
 
-_TOKEN = re.compile(r"[\s,]*(?:(\d+)\s*x(?=[\s(])|([A-Za-z0-9_\-]+)|([()]))")
+_TOKEN = re.compile(r"[\s,]*(?:(\d+)\s*x(?=[\s(]|$)|([A-Za-z0-9_\-]+)|([()]))")
 _MOST_LAYERS = 100_000
 
 

@@ -1,7 +1,8 @@
 """Read a description from a TOML file; everything wrong with it is reported at once.
 
 Every violation names file, line and key, the value received, what is expected and, for a
-misspelt key, the nearest known one.
+misspelt key, the nearest known one. Rules between several keys are checked where each of them is
+right by itself.
 """
 
 import json
@@ -36,7 +37,7 @@ def parse_toml(text: str, spec_type: type[AnySpec], *, file: str) -> AnySpec:
     """The description in ``text``; ``file`` is its name in messages. Raises SpecError."""
     try:
         values = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
+    except (ValueError, RecursionError) as error:  # also for endless digits and brackets
         raise SpecError(_header(file, spec_type), [_syntax(file, text, str(error))]) from None
     return build_spec(values, spec_type, file=file, lines=key_lines(text))
 
