@@ -1,0 +1,220 @@
+"""The plan: everything that a run does, as one versioned JSON file."""
+
+from collections import Counter
+from collections.abc import Iterator
+from functools import cached_property
+from pathlib import Path
+from typing import Annotated, Literal, Self
+
+from pydantic import Field, ValidationError, model_validator
+
+from evener.errors import PlanError
+from evener.ir.check import violations
+from evener.ir.passes import lower, replicate
+from evener.ir.record import Record, ScheduleLines
+from evener.ir.schedule import Schedule
+from evener.ir.versioned_json import JsonFile
+from evener.spec.complaints import complaints
+from evener.spec.fields import Problem, Problems
+from evener.spec.job import JobSpec
+from evener.spec.model import ModelSpec
+
+_FILE = JsonFile("plan", version=1, error_type=PlanError, way_out="`evener plan` writes a plan")
+
+Count = Annotated[int, Field(ge=1)]
+Size = Annotated[int, Field(ge=0)]
+Index = Annotated[int, Field(ge=0)]
+Text = Annotated[str, Field(min_length=1)]
+
+
+class Prediction(Record):
+    """What the simulator says of the plan.
+
+    step_ns: from the first start to the last end. lower_bound_ns: no plan of this model, cluster
+    and job is faster. peak_bytes: per worker, replicas included. bubble_fraction: idle share of all
+    workers' time. status: why the search stopped, a sentence.
+    """
+
+    step_ns: Size
+    lower_bound_ns: Size
+    peak_bytes: tuple[Size, ...]
+    bubble_fraction: Annotated[float, Field(ge=0, le=1)]
+    status: Text
+
+
+class Plan(Record):
+    """Which layers form which stage, which devices run it, and what everybody does in which order.
+
+    model, model_fingerprint: name, and ``ModelSpec.fingerprint`` of the model that it is for.
+    layer_names: of all layers, in order.
+    partition: per stage, its layers as [first, one past the last).
+    devices: per worker, the devices that act as it; of all replicas, replica by replica.
+    replicas: how often the schedule runs side by side, each time with its own microbatches.
+    microbatch_size, sequence_length: shape of one microbatch.
+    job: the job with nothing left open.
+    tied: pairs of stages (s, t), s < t, that share parameters.
+    schedule: of one replica, compute actions only.
+    predicted: what the simulator says, if it was asked.
+    """
+
+    version: Literal[1] = 1
+    model: Text
+    model_fingerprint: Text
+    layer_names: tuple[Text, ...]
+    partition: tuple[tuple[Index, Index], ...]
+    devices: tuple[tuple[Text, ...], ...]
+    replicas: Count = 1
+    microbatch_size: Count
+    sequence_length: Count
+    job: JobSpec
+    tied: tuple[tuple[Index, Index], ...] = ()
+    schedule: ScheduleLines
+    predicted: Prediction | None = None
+
+    @property
+    def num_workers(self) -> int:
+        """Workers of all replicas."""
+        return self.schedule.num_workers * self.replicas
+
+    @cached_property
+    def _lowered(self) -> Schedule:
+        return lower(
+            replicate(self.schedule, self.replicas),
+            tied=self.tied,
+            clip=self.job.clip_norm is not None,
+        )
+
+    def lowered(self) -> Schedule:
+        """The schedule that runs: all replicas, with messages, reductions and optimizer steps."""
+        return self._lowered
+
+    def require_model(self, model: ModelSpec) -> None:
+        """Raise PlanError unless the plan is for this model."""
+        if self.model_fingerprint != model.fingerprint():
+            raise PlanError(_other_model(self, model))
+
+    def save(self, path: Path | str) -> None:
+        """Write the plan as JSON."""
+        Path(path).write_text(self.model_dump_json(indent=1) + "\n", encoding="utf-8")
+
+    @classmethod
+    def load(cls, path: Path | str) -> "Plan":
+        """Read a plan.
+
+        Raises PlanError with all that is wrong: unreadable, not JSON, of another version, unknown
+        keys, partition, devices, batch or schedule that do not fit one another.
+        """
+        text = _FILE.read(path)
+        values = _FILE.parse(text, path)
+        try:
+            return cls.model_validate_json(text)
+        except ValidationError as error:
+            found = complaints(error, cls, values, file=str(path), lines={})
+            raise PlanError(_FILE.header(path), [str(violation) for violation in found]) from None
+
+    @model_validator(mode="after")
+    def _parts_fit(self) -> Self:
+        found = [
+            *self._wrong_partition(),
+            *self._wrong_devices(),
+            *self._wrong_batch(),
+            *self._wrong_schedule(),
+            *self._wrong_tied(),
+        ]
+        if found:
+            raise Problems(found)
+        return self
+
+    def _wrong_partition(self) -> Iterator[Problem]:
+        end = 0
+        for stage, (first, last) in enumerate(self.partition):
+            if first != end:
+                yield ("partition", stage), _not_next(stage, first, end)
+            if last <= first:
+                yield ("partition", stage), f"stage {stage} has no layers; give it at least one"
+            end = last
+        if end != len(self.layer_names):
+            yield ("partition",), _not_covered(end, len(self.layer_names))
+        if len(self.partition) != self.schedule.num_stages:
+            yield ("partition",), _other_stages(len(self.partition), self.schedule)
+
+    def _wrong_devices(self) -> Iterator[Problem]:
+        if len(self.devices) != self.num_workers:
+            yield ("devices",), _other_workers(len(self.devices), self.schedule, self.replicas)
+        counts = Counter(device for group in self.devices for device in group)
+        for device, count in counts.items():
+            if count > 1:
+                yield ("devices",), f'"{device}" is given {count} times; a device is one worker\'s'
+        for worker, group in enumerate(self.devices):
+            if not group:
+                yield ("devices", worker), f"worker {worker} has no device; give it one"
+
+    def _wrong_batch(self) -> Iterator[Problem]:
+        planned = self.schedule.num_microbatches * self.replicas * self.microbatch_size
+        if planned != self.job.num_sequences:
+            yield ("schedule",), _other_batch(self, planned)
+        job = self.job
+        if job.microbatch_size not in ("auto", self.microbatch_size):
+            yield ("microbatch_size",), _unlike_job(self.microbatch_size, job.microbatch_size)
+        if job.sequence_length != self.sequence_length:
+            yield ("sequence_length",), _unlike_job(self.sequence_length, job.sequence_length)
+
+    def _wrong_schedule(self) -> Iterator[Problem]:
+        if self.schedule.is_lowered:
+            yield ("schedule",), "has messages; a plan keeps compute actions only"
+        for text in violations(self.schedule):
+            yield ("schedule",), text
+        if self.predicted is not None and len(self.predicted.peak_bytes) != self.num_workers:
+            yield (
+                ("predicted", "peak_bytes"),
+                f"{len(self.predicted.peak_bytes)} values for {self.num_workers} workers",
+            )
+
+    def _wrong_tied(self) -> Iterator[Problem]:
+        for pair in self.tied:
+            if not pair[0] < pair[1] < self.schedule.num_stages:
+                yield (
+                    ("tied",),
+                    f"{list(pair)}: name two of {self.schedule.num_stages} stages, lower first",
+                )
+
+
+def _other_model(plan: Plan, model: ModelSpec) -> str:
+    return (
+        f'the plan is for model "{plan.model}" ({plan.model_fingerprint[:12]}, '
+        f'{len(plan.layer_names)} layers), but this is model "{model.name}" '
+        f"({model.fingerprint()[:12]}, {len(model.layers)} layers); make a plan for it with "
+        "`evener plan`"
+    )
+
+
+def _not_next(stage: int, first: int, end: int) -> str:
+    return f"stage {stage} begins with layer {first}, but layer {end} comes next"
+
+
+def _not_covered(end: int, num_layers: int) -> str:
+    return f"ends before layer {end}, but there are {num_layers} layer_names; cover each once"
+
+
+def _other_stages(num_stages: int, schedule: Schedule) -> str:
+    return f"has {num_stages} stages, but the schedule has {schedule.num_stages}; make them equal"
+
+
+def _other_workers(num_groups: int, schedule: Schedule, replicas: int) -> str:
+    return (
+        f"are given for {num_groups} workers, but the schedule has {schedule.num_workers} in "
+        f"{replicas} replica{'s' if replicas > 1 else ''}; give devices for "
+        f"{schedule.num_workers * replicas}"
+    )
+
+
+def _other_batch(plan: Plan, planned: int) -> str:
+    return (
+        f"runs {plan.schedule.num_microbatches} microbatches of {plan.microbatch_size} in "
+        f"{plan.replicas} replica{'s' if plan.replicas > 1 else ''} = {planned} sequences, but the "
+        f"job's step has {plan.job.num_sequences}; make them equal"
+    )
+
+
+def _unlike_job(value: int, wanted: object) -> str:
+    return f"is {value}, but the job says {wanted}; make them equal"

@@ -1,0 +1,56 @@
+"""Our JSON files: what is wrong with one before its contents can be looked at."""
+
+import json
+from pathlib import Path
+from typing import Any, NoReturn
+
+from evener.errors import EvenerError, Violation
+
+
+class JsonFile:
+    """A kind of JSON file, and the error that a broken one raises.
+
+    what: the kind, for messages. version: the only one that is read. way_out: how to get another.
+    """
+
+    def __init__(
+        self, what: str, *, version: int, error_type: type[EvenerError], way_out: str
+    ) -> None:
+        self.what = what
+        self.version = version
+        self.error_type = error_type
+        self.way_out = way_out
+
+    def read(self, path: Path | str) -> str:
+        """The text of a file. Raises ``error_type`` with the reason why it cannot be read."""
+        try:
+            return Path(path).read_text("utf-8-sig")
+        except OSError as error:
+            self._refuse(path, f"cannot be read: {error.strerror}; {self.way_out}")
+        except UnicodeDecodeError as error:
+            self._refuse(path, f"is not UTF-8 text: {error.reason} at byte {error.start}")
+
+    def parse(self, text: str, file: Path | str) -> dict[str, Any]:
+        """The keys and values. Raises ``error_type`` with the reason why there are none."""
+        try:
+            values = json.loads(text)
+        except json.JSONDecodeError as error:
+            what = f"not JSON at column {error.colno}: {error.msg}; {self.way_out}"
+            self._refuse(file, what, line=error.lineno)
+        if not isinstance(values, dict):
+            self._refuse(file, f"is a {type(values).__name__}, not an object; {self.way_out}")
+        version = values.get("version")
+        if version != self.version or isinstance(version, bool):
+            found = "is missing" if version is None else f"is {json.dumps(version)}"
+            what = f"{found}, but this Evener reads version {self.version}; {self.way_out}"
+            self._refuse(file, what, key="version")
+        return values
+
+    def header(self, file: Path | str) -> str:
+        return f"{file} is not a {self.what} that can be used:"
+
+    def _refuse(
+        self, file: Path | str, text: str, *, line: int | None = None, key: str | None = None
+    ) -> NoReturn:
+        violation = Violation(text, file=str(file), line=line, key=key)
+        raise self.error_type(self.header(file), [str(violation)]) from None
