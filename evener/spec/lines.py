@@ -13,7 +13,13 @@ _BLANK = re.compile(r"(?:[ \t\r\n]|#[^\n]*)*")
 _SPACE = re.compile(r"[ \t]*")
 _BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
 _STRING = re.compile(
-    r'"""(?:\\.|[^\\])*?"{3,5}' r"|'''.*?'{3,5}" r'|"(?:\\.|[^"\\])*"' r"|'[^']*'", re.DOTALL
+    r"""
+      "{3} (?: \\. | [^\\] )*? "{3,5}
+    | '{3} .*? '{3,5}
+    | " (?: \\. | [^"\\] )* "
+    | ' [^']* '
+    """,
+    re.DOTALL | re.VERBOSE,
 )
 _SCALAR = re.compile(r"[^,\]}\n#]+")
 _UNICODE = re.compile(r"\\(?:u([0-9A-Fa-f]{4})|U([0-9A-Fa-f]{8})|(.))")
