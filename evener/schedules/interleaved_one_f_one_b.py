@@ -42,8 +42,8 @@ def _group_sizes(shape: ScheduleShape) -> list[int]:
 def _actions(shape: ScheduleShape, worker: int) -> tuple[Action, ...]:
     groups = [range(a, b) for a, b in pairwise(accumulate(_group_sizes(shape), initial=0))]
     stages = range(worker, shape.num_stages, shape.num_workers)
-    forward = [a for group in groups for stage in stages for a in row(stage, Kind.F, group)]
-    backward = [a for group in groups for stage in stages[::-1] for a in row(stage, Kind.B, group)]
+    forward = list(chain.from_iterable(row(s, Kind.F, g) for g in groups for s in stages))
+    backward = list(chain.from_iterable(row(s, Kind.B, g) for g in groups for s in stages[::-1]))
     warm_up = _peak_in_flight(shape)[worker]
     steady = zip(backward, forward[warm_up:], strict=False)
     return (

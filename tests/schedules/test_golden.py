@@ -1,0 +1,43 @@
+"""Small schedules as text, so that a person can review an order and every change of it.
+
+`python tests/schedules/test_golden.py` writes the files anew; read the diff before you keep it.
+"""
+
+from pathlib import Path
+
+import pytest
+
+from evener.ir.text import format_schedule
+from evener.schedules import SCHEDULES, ScheduleShape
+
+FOLDER = Path(__file__).parents[1] / "golden" / "schedules"
+
+GOLDEN = [
+    ("gpipe", ScheduleShape(3, 4)),
+    ("one_f_one_b", ScheduleShape(4, 8)),
+    ("interleaved_one_f_one_b", ScheduleShape(2, 4, 2)),
+    ("interleaved_one_f_one_b", ScheduleShape(3, 4, 2)),
+    ("zb_h1", ScheduleShape(4, 8)),
+    ("zb_h1", ScheduleShape(4, 2)),
+    ("zb_h2", ScheduleShape(3, 8)),
+]
+
+
+def path_of(name: str, shape: ScheduleShape) -> Path:
+    sizes = f"{shape.num_workers}x{shape.chunks_per_worker}_{shape.num_microbatches}"
+    return FOLDER / f"{name}_{sizes}.txt"
+
+
+@pytest.mark.parametrize(("name", "shape"), GOLDEN)
+def test_order_is_the_reviewed_one(name: str, shape: ScheduleShape) -> None:
+    text = path_of(name, shape).read_text(encoding="utf-8")
+    assert format_schedule(SCHEDULES[name](shape)) == text
+
+
+def test_no_file_is_left_over() -> None:
+    assert set(FOLDER.iterdir()) == {path_of(name, shape) for name, shape in GOLDEN}
+
+
+if __name__ == "__main__":
+    for name, shape in GOLDEN:
+        path_of(name, shape).write_text(format_schedule(SCHEDULES[name](shape)), encoding="utf-8")

@@ -1,0 +1,30 @@
+import pytest
+
+from evener import schedules
+from evener.errors import ScheduleError
+from evener.schedules import SCHEDULES, ScheduleShape
+
+
+def test_names_are_those_of_the_generators() -> None:
+    assert list(SCHEDULES) == [
+        "gpipe",
+        "one_f_one_b",
+        "interleaved_one_f_one_b",
+        "zb_h1",
+        "zb_h2",
+    ]
+    for name, entry in SCHEDULES.items():
+        assert entry.name == name
+        assert entry.generator is getattr(schedules, name)
+        assert entry(ScheduleShape(2, 2)).name == name
+
+
+@pytest.mark.parametrize("name", ["gpipe", "one_f_one_b", "zb_h1", "zb_h2"])
+def test_several_chunks_are_refused_with_a_way_out(name: str) -> None:
+    with pytest.raises(ScheduleError) as caught:
+        SCHEDULES[name](ScheduleShape(2, 2, 3))
+    assert str(caught.value) == (
+        f"{name} cannot have this shape\n"
+        f"  {name} holds one stage per worker, but chunks_per_worker is 3; "
+        "ask for 1 or take interleaved_one_f_one_b"
+    )
