@@ -102,7 +102,7 @@ def check_refused(entry: ScheduleEntry, shape: ScheduleShape) -> None:
 
 
 def check_legal(entry: ScheduleEntry, shape: ScheduleShape) -> None:
-    """``ir.check`` finds no fault, before and after the passes wrote the rest of the step into it."""
+    """``ir.check`` finds no fault, before and after the passes complete the step."""
     schedule = entry.generator(shape)
     check(schedule)
     check(lower(schedule, clip=True))
