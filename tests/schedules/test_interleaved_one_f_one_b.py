@@ -44,7 +44,7 @@ def test_one_chunk_takes_as_long_as_one_f_one_b() -> None:
 def test_no_multiple_of_the_workers_has_no_larger_bubble(num_microbatches: int) -> None:
     # p = 4, v = 3, F + B = 3: the bubble stays (p-1) * 3 = 9.  With a last group of the one or two
     # microbatches that are left over, the order of the paper waits for itself (m = 5, 9, 13) or
-    # takes 12 * 3 longer (m = 6).
+    # takes 20 longer (m = 6).
     shape = ScheduleShape(4, num_microbatches, 3)
     schedule = interleaved_one_f_one_b(shape)
     check(lower(schedule))
