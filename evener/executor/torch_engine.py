@@ -1,0 +1,291 @@
+"""The engine of a real run: what the actions of a schedule do to PyTorch modules."""
+
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from evener.errors import UsageError
+from evener.executor.batch import Microbatch, signature, to_device
+from evener.executor.gradients import GlobalNorm, NormInFlight, clip, start_sum
+from evener.executor.loss import Loss
+from evener.executor.stage import Draw, Pass, as_leaves, detached
+from evener.executor.transport import Done, Handle, Transport
+from evener.executor.values import Skeleton, Value, flatten, from_message, to_message
+from evener.executor.worker_model import WorkerModel
+from evener.ir.action import Action, Kind
+from evener.ir.schedule import Schedule
+from evener.modules.backward_split import Deferred
+
+Cell = tuple[int, int]
+"""(stage, microbatch)."""
+
+
+@dataclass
+class StepState:
+    """What one step has in hand.
+
+    microbatches: all of them, by index. count: how much counts in their losses. loss_scale: what a
+    loss is multiplied by before its backward, one over all that counts in the update.
+    draw: the random numbers; None when evaluating, then no gradients are made either.
+    losses: per microbatch whose last stage is here, the loss summed over what counts.
+    outputs: the same for the last stage's outputs, if they are kept.
+    """
+
+    microbatches: Sequence[Microbatch]
+    count: int
+    loss_scale: float
+    draw: Draw | None
+    keeps_outputs: bool = False
+    losses: dict[int, Tensor] = field(default_factory=dict)
+    outputs: dict[int, Value] = field(default_factory=dict)
+
+    @property
+    def learns(self) -> bool:
+        return self.draw is not None
+
+
+_NO_STEP = StepState((), 0, 0.0, None)
+
+
+class TorchEngine:
+    """Runs the stages of one worker (see ``engine.Engine``).
+
+    schedule: the plan's. model: what this worker holds. input_name: the entry of the batch that
+        the first layer is called with. optimizers: by stage. clip_norm: the gradients are scaled
+        down to this global norm by NORM.
+    on_gradients: called with complete gradients by name, before they are clipped and used.
+
+    Raises UsageError for schedules with slices, side work or other stage graphs than a chain.
+    """
+
+    def __init__(
+        self,
+        schedule: Schedule,
+        model: WorkerModel,
+        *,
+        worker: int,
+        loss: Loss,
+        device: torch.device,
+        input_name: str = "inputs",
+        clip_norm: float | None = None,
+    ) -> None:
+        _require_supported(schedule)
+        self.model = model
+        self.optimizers: dict[int, Optimizer] = {}
+        self.grad_norm: float | None = None
+        self.on_gradients: Callable[[Mapping[str, nn.Parameter]], None] | None = None
+        self._loss, self._input_name, self._clip_norm = loss, input_name, clip_norm
+        self._worker, self._device = worker, device
+        self._runner = schedule.runner
+        self._last_stage = schedule.num_stages - 1
+        self._recomputed = {
+            (action.stage, action.microbatch)
+            for action in schedule.workers[worker]
+            if action.kind is Kind.R
+        }
+        self._global_norm = GlobalNorm({}, worker)
+        self._runs: dict[Kind, Callable[[Cell], None]] = {
+            Kind.F: self._forward,
+            Kind.R: self._recompute,
+            Kind.B: self._backward,
+            Kind.I: self._input_backward,
+            Kind.W: self._weight_backward,
+        }
+        self._step = _NO_STEP
+        self._on_device: dict[int, Microbatch] = {}
+        # What has come and was not used yet, by the cell that will use it.
+        self._arrived: dict[Cell, tuple[Skeleton, list[Tensor]]] = {}
+        self._gradients: dict[Cell, Sequence[Tensor]] = {}
+        # What waits for the cell's next action, or for its message.
+        self._passes: dict[Cell, Pass] = {}
+        self._deferred: dict[Cell, Deferred | None] = {}
+        self._outgoing: dict[tuple[Kind, Cell], tuple[Tensor, ...]] = {}
+
+    def count_norm_by(self, owner: Mapping[str, int]) -> None:
+        """Say which worker counts which parameter in the global norm."""
+        self._global_norm = GlobalNorm(owner, self._worker)
+
+    @property
+    def num_in_flight(self) -> int:
+        """How many forwards wait for their backward, those between I and W included."""
+        return len(self._passes) + len(self._deferred)
+
+    # Around a step
+
+    def begin_step(self, step: StepState) -> None:
+        """Take over the data of a step."""
+        self._step = step
+        for stage in self.model.stages.values():
+            stage.train(step.learns)
+
+    def end_step(self) -> None:
+        """Let the data go; nothing may be left over."""
+        left = (self._arrived, self._gradients, self._passes, self._deferred, self._outgoing)
+        assert not any(left), f"left over at the end of the step: {left}"
+        self._step = _NO_STEP
+        self._on_device = {}
+
+    # What the loop calls
+
+    def signature(self, microbatch: int) -> Hashable:
+        return self._step.learns, signature(self._step.microbatches[microbatch])
+
+    def run(self, action: Action) -> None:
+        if action.kind is Kind.STEP:
+            self._update(action.stage)
+        else:
+            self._runs[action.kind](_cell(action))
+
+    def payload(self, action: Action) -> tuple[Tensor, ...]:
+        return self._outgoing.pop((action.kind, _cell(action)))
+
+    def accept(self, action: Action, tensors: tuple[Tensor, ...]) -> None:
+        if action.kind is Kind.RECV_F:
+            self._arrived[_cell(action)] = from_message(tensors)
+        else:
+            self._gradients[_cell(action)] = tensors
+
+    def collective(self, action: Action, transport: Transport, members: tuple[int, ...]) -> Handle:
+        if action.kind is Kind.REDUCE:
+            parameters = self.model.reduced[action.stage, action.peer]
+            return start_sum(parameters, transport, members) if parameters else Done()
+        self._report_gradients(self.model.parameters)
+        in_flight = self._global_norm.start(self.model.parameters, transport, members, self._device)
+        return _Clipping(self, in_flight)
+
+    # Forward
+
+    def _forward(self, cell: Cell) -> None:
+        stage, microbatch = cell
+        if stage == 0:
+            arrived = flatten(self._microbatch(microbatch)[self._input_name])
+        else:
+            arrived = self._arrived.pop(cell)
+        learns = self._step.learns
+        if learns and cell in self._recomputed:
+            self._arrived[cell] = arrived
+            learns = False
+        output = self._compute(cell, arrived, learns)
+        if stage < self._last_stage:
+            self._hand_on(cell, output)
+        elif self._step.keeps_outputs:
+            self._step.outputs[microbatch] = output
+
+    def _recompute(self, cell: Cell) -> None:
+        self._compute(cell, self._arrived.pop(cell), learns=True)
+
+    def _compute(self, cell: Cell, arrived: tuple[Skeleton, list[Tensor]], learns: bool) -> Value:
+        """Run the layers; where a backward will follow, remember what it needs."""
+        index, microbatch = cell
+        stage, step = self.model.stages[index], self._step
+        data = self._microbatch(microbatch)
+        value, leaves = as_leaves(*arrived, learns=learns and index > 0)
+        is_last = index == self._last_stage
+        with torch.set_grad_enabled(learns), stage.computing(self._device):
+            output = stage(value, data, step.draw, microbatch)
+            if is_last:
+                loss = self._loss.total(output, data)
+                step.losses[microbatch] = loss.detach()
+        if learns:
+            roots = [loss * step.loss_scale] if is_last else flatten(output)[1]
+            self._passes[cell] = stage.begin_pass(leaves, roots, is_loss=is_last)
+        return output
+
+    def _hand_on(self, cell: Cell, output: Value) -> None:
+        stage, microbatch = cell
+        skeleton, tensors = detached(output)
+        if self._is_here(stage + 1, microbatch):
+            self._arrived[stage + 1, microbatch] = (skeleton, tensors)
+        else:
+            self._outgoing[Kind.SEND_F, cell] = to_message(skeleton, tensors)
+
+    # Backward
+
+    def _backward(self, cell: Cell) -> None:
+        forward = self._passes.pop(cell)
+        self.model.stages[cell[0]].backward(forward, self._gradients.pop(cell, ()))
+        self._hand_back(cell, forward)
+
+    def _input_backward(self, cell: Cell) -> None:
+        forward = self._passes.pop(cell)
+        stage = self.model.stages[cell[0]]
+        self._deferred[cell] = stage.input_backward(forward, self._gradients.pop(cell, ()))
+        self._hand_back(cell, forward)
+
+    def _weight_backward(self, cell: Cell) -> None:
+        deferred = self._deferred.pop(cell)
+        if deferred is not None:
+            deferred.run()
+
+    def _hand_back(self, cell: Cell, forward: Pass) -> None:
+        stage, microbatch = cell
+        if stage == 0:
+            return
+        gradients = forward.input_gradients()
+        if self._is_here(stage - 1, microbatch):
+            self._gradients[stage - 1, microbatch] = gradients
+        else:
+            self._outgoing[Kind.SEND_B, cell] = tuple(gradients)
+
+    # Update
+
+    def _update(self, stage: int) -> None:
+        stepped = self.model.stepped[stage]
+        if self._clip_norm is None:
+            self._report_gradients(stepped)
+        if stage in self.optimizers:
+            self.optimizers[stage].step()
+        for parameter in stepped.values():
+            parameter.grad = None
+
+    def _clip(self, norm: float) -> None:
+        self.grad_norm = norm
+        if self._clip_norm is not None:
+            clip(self.model.parameters, norm, self._clip_norm)
+
+    def _report_gradients(self, parameters: Mapping[str, nn.Parameter]) -> None:
+        if self.on_gradients is not None:
+            self.on_gradients(parameters)
+
+    def _is_here(self, stage: int, microbatch: int) -> bool:
+        return self._runner[stage, microbatch, None] == self._worker
+
+    def _microbatch(self, index: int) -> Microbatch:
+        found = self._on_device.get(index)
+        if found is None:
+            found = to_device(self._step.microbatches[index], self._device)
+            self._on_device[index] = found
+        return found
+
+
+@dataclass
+class _Clipping:
+    """A NORM in flight: once waited for, the gradients are clipped."""
+
+    engine: TorchEngine
+    in_flight: NormInFlight
+
+    def wait(self) -> tuple[Tensor, ...]:
+        self.engine._clip(self.in_flight.norm())
+        return ()
+
+
+def _cell(action: Action) -> Cell:
+    assert action.microbatch is not None, f"{action} has no microbatch"
+    return action.stage, action.microbatch
+
+
+def _require_supported(schedule: Schedule) -> None:
+    wrong = []
+    if schedule.num_slices > 1:
+        wrong.append(f"it cuts microbatches into {schedule.num_slices} slices; plan without slices")
+    chain = tuple((stage, stage + 1) for stage in range(schedule.num_stages - 1))
+    if schedule.stage_edges != chain:
+        wrong.append("its stages are not a chain; give each stage one successor, in order")
+    if any(action.kind is Kind.X for _, action in schedule.actions()):
+        wrong.append("it has side work (X), which no module was given for; plan without")
+    if wrong:
+        raise UsageError(f"the executor does not run schedule {schedule.name} yet", wrong)

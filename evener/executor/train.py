@@ -1,0 +1,303 @@
+"""Training by a plan: what one rank does, step after step."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any
+
+import torch
+from torch.optim import Optimizer
+
+from evener.errors import PlanError, UsageError
+from evener.executor.batch import Batch, Microbatch, cut, num_samples
+from evener.executor.clock import WallClock
+from evener.executor.failure import Progress
+from evener.executor.loop import Loop
+from evener.executor.loss import Loss, TokenLoss
+from evener.executor.optimizer import (
+    OptimizerFactory,
+    autocast_dtype,
+    optimizer_factory,
+    set_learning_rate,
+    torch_dtype,
+)
+from evener.executor.parameters import ParameterNames, owners
+from evener.executor.stage import Draw
+from evener.executor.torch_engine import StepState, TorchEngine
+from evener.executor.trace import clock_offsets_ns, note_times, wall_timeline
+from evener.executor.transport import Transport, connections
+from evener.executor.values import Value
+from evener.executor.worker_model import WorkerModel, build_worker_model
+from evener.interp.worker import WorkerProgram
+from evener.ir.passes import insert_messages, replicate
+from evener.ir.plan import Plan
+from evener.ir.schedule import Schedule
+from evener.ir.timeline import Timeline
+from evener.modules.backward_split import Way
+from evener.modules.keyed_rng import KeyedGenerators
+from evener.modules.layers import LayerSource, layer_source
+from evener.schedules import forward_only
+from evener.spec.model import ModelSpec
+
+
+@dataclass(frozen=True)
+class TrainOptions:
+    """What a plan leaves open; everything has a default.
+
+    loss: see ``loss.Loss``. optimizer: makes one for some parameters; the job's by default.
+    device: of this rank. input_name: the entry of the batch that the first layer is called with;
+    other layers are given the entries that their ``forward`` names as parameters.
+    split: how backwards are split; by default every stage has what suits it.
+    """
+
+    loss: Loss = field(default_factory=TokenLoss)
+    optimizer: OptimizerFactory | None = None
+    device: torch.device = field(default_factory=lambda: torch.device("cpu"))
+    input_name: str = "inputs"
+    split: Way | None = None
+
+
+@dataclass(frozen=True)
+class StepResult:
+    """What a step gives; equal on all ranks.
+
+    loss: per token (or sample) that counts. count: how many do. microbatch_losses: sums over what
+    counts. grad_norm: before clipping, None where the job does not clip or nothing was updated.
+    timeline: if it was asked for, on worker 0. outputs: if they were asked for, by microbatch, on
+    the workers that hold the last stage.
+    """
+
+    loss: float
+    count: int
+    microbatch_losses: tuple[float, ...]
+    grad_norm: float | None = None
+    timeline: Timeline | None = None
+    outputs: dict[int, Value] = field(default_factory=dict)
+
+
+class Trainer:
+    """One worker of a plan. All workers call the same methods with the same arguments.
+
+    model: a ``ModelSpec`` (only this worker's layers are built), or blocks; see ``layer_source``.
+    transport: made for the connections that ``trainer_connections`` lists.
+    progress: told what the worker is doing, for whoever watches it.
+
+    Raises PlanError if the plan is for another model, and UsageError if plan and model disagree
+    about shared parameters, if ranks start from different weights, or if the plan asks for what
+    the executor does not do.
+    """
+
+    def __init__(
+        self,
+        plan: Plan,
+        model: Any,
+        transport: Transport,
+        options: TrainOptions | None = None,
+        *,
+        progress: Progress | None = None,
+    ) -> None:
+        self.plan = plan
+        self.options = TrainOptions() if options is None else options
+        self.transport = transport
+        self.schedule = replicate(plan.schedule, plan.replicas)
+        self.engine = build_engine(plan, model, transport, self.options)
+        self.step_index = 0
+        self._progress = Progress(transport.worker) if progress is None else progress
+        self._generators = KeyedGenerators(self.options.device)
+        self._evaluation_loops: dict[int, Loop] = {}
+
+    @property
+    def model(self) -> WorkerModel:
+        """The stages and parameters that this worker holds."""
+        return self.engine.model
+
+    @property
+    def optimizers(self) -> dict[int, Optimizer]:
+        """By stage; each updates the parameters of one STEP."""
+        return self.engine.optimizers
+
+    def set_learning_rate(self, learning_rate: float) -> None:
+        """Change it on this worker, from the next update on."""
+        for optimizer in self.optimizers.values():
+            set_learning_rate(optimizer, learning_rate)
+
+    def step(self, batch: Batch, *, count: int | None = None, timeline: bool = False) -> StepResult:
+        """Train on ``batch`` and update the parameters.
+
+        batch: all of it, on every rank. count: what the loss is divided by, if not by what counts
+            in this batch: give the sum over all batches that are accumulated.
+        timeline: whether worker 0 gets when every action ran; it costs an exchange.
+        """
+        loop = self._timed_step_loop if timeline else self._step_loop
+        result = self._train(loop, batch, count)
+        return replace(
+            result,
+            grad_norm=self.engine.grad_norm,
+            timeline=self._timeline(loop) if timeline else None,
+        )
+
+    def accumulate(self, batch: Batch, *, count: int | None = None) -> StepResult:
+        """Add the gradients of ``batch`` to those of the next step, and update nothing."""
+        return self._train(self._accumulation_loop, batch, count)
+
+    def evaluate(self, batch: Batch, *, outputs: bool = False) -> StepResult:
+        """The loss of ``batch`` without dropout, gradients or update.
+
+        A batch of fewer samples than the plan has microbatches is cut into one for each sample.
+        """
+        num_microbatches = min(self.schedule.num_microbatches, num_samples(batch))
+        loop = self._evaluation_loops.get(num_microbatches)
+        if loop is None:
+            loop = self._loop(insert_messages(_first_forwards(self.schedule, num_microbatches)))
+            self._evaluation_loops[num_microbatches] = loop
+        microbatches = cut(batch, num_microbatches)
+        state = self._state(microbatches, None, draw=None)
+        state.keeps_outputs = outputs
+        return self._run(loop, state)
+
+    def _train(self, loop: Loop, batch: Batch, count: int | None) -> StepResult:
+        microbatches = cut(batch, self.schedule.num_microbatches)
+        job = self.plan.job
+        seed = job.seed if job.dropout_seed is None else job.dropout_seed
+        draw = Draw(seed, self.step_index, self._generators)
+        state = self._state(microbatches, count, draw)
+        with self._generators.preserved():
+            result = self._run(loop, state)
+        self.step_index += 1
+        return result
+
+    def _state(
+        self, microbatches: Sequence[Microbatch], count: int | None, draw: Draw | None
+    ) -> StepState:
+        counts = [self.options.loss.count(microbatch) for microbatch in microbatches]
+        divisor = sum(counts) if count is None else count
+        if divisor < 1:
+            raise UsageError("the loss of this batch is not defined", [_NOTHING_COUNTS])
+        return StepState(microbatches, sum(counts), 1.0 / divisor, draw)
+
+    def _run(self, loop: Loop, state: StepState) -> StepResult:
+        self.engine.begin_step(state)
+        loop.run_step()
+        losses = self._share_losses(state)
+        self.transport.flush()
+        self.engine.end_step()
+        loss = sum(losses) / state.count if state.count else 0.0
+        return StepResult(loss, state.count, losses, outputs=state.outputs)
+
+    def _share_losses(self, state: StepState) -> tuple[float, ...]:
+        """Every microbatch's loss, from the worker that has it to all."""
+        device = self.options.device
+        row = torch.zeros(len(state.microbatches), dtype=torch.float64, device=device)
+        for microbatch, loss in state.losses.items():
+            row[microbatch] = loss
+        if self.transport.num_workers > 1:
+            self.transport.all_reduce(tuple(range(self.transport.num_workers)), row).wait()
+        return tuple(row.tolist())
+
+    @cached_property
+    def _step_loop(self) -> Loop:
+        return self._loop(self.plan.lowered())
+
+    @cached_property
+    def _timed_step_loop(self) -> Loop:
+        if self.options.device.type != "cuda":
+            return self._step_loop
+        # Waiting for the device at every action makes times exact, and the step slower.
+        return self._loop(self.plan.lowered(), torch.cuda.synchronize)
+
+    @cached_property
+    def _accumulation_loop(self) -> Loop:
+        return self._loop(insert_messages(self.schedule))
+
+    def _loop(self, schedule: Schedule, synchronize: Callable[[], None] | None = None) -> Loop:
+        program = WorkerProgram(schedule, self.transport.worker)
+        return Loop(
+            program,
+            engine=self.engine,
+            transport=self.transport,
+            clock=WallClock(program, synchronize),
+            progress=self._progress,
+        )
+
+    def _timeline(self, loop: Loop) -> Timeline | None:
+        parts = self.transport.gather(note_times(loop.clock))
+        offsets_ns = clock_offsets_ns(self.transport)
+        if self.transport.worker != 0:
+            return None
+        return wall_timeline(self.plan.lowered(), parts, offsets_ns=offsets_ns, source="measured")
+
+
+def trainer_connections(
+    plan: Plan,
+) -> tuple[list[tuple[int, int]], list[tuple[int, ...]]]:
+    """Who sends to whom and who reduces with whom, all kinds of steps of a ``Trainer`` included."""
+    pairs, groups = connections(plan.lowered())
+    everybody = tuple(range(plan.num_workers))
+    if len(everybody) > 1:
+        groups = sorted({*groups, everybody})
+    return pairs, groups
+
+
+def build_engine(
+    plan: Plan, model: Any, transport: Transport, options: TrainOptions
+) -> TorchEngine:
+    """The engine of one worker of a plan; all workers call it together. Errors: see ``Trainer``."""
+    autocast = autocast_dtype(plan.job.dtypes)
+    source = _source(plan, model, options.device)
+    schedule = replicate(plan.schedule, plan.replicas)
+    held = build_worker_model(
+        schedule,
+        transport.worker,
+        source=source,
+        partition=plan.partition,
+        names=ParameterNames(source, plan.partition, plan.tied),
+        device=options.device,
+        autocast=autocast,
+        split=options.split,
+    )
+    engine = TorchEngine(
+        schedule,
+        held,
+        worker=transport.worker,
+        loss=options.loss,
+        device=options.device,
+        input_name=options.input_name,
+        clip_norm=plan.job.clip_norm,
+    )
+    engine.count_norm_by(owners(transport.gather(held.describe())))
+    engine.optimizers = held.make_optimizers(
+        options.optimizer or optimizer_factory(plan.job.optimizer)
+    )
+    return engine
+
+
+def _source(plan: Plan, model: Any, device: torch.device) -> LayerSource:
+    if isinstance(model, ModelSpec):
+        plan.require_model(model)
+    dtype = torch_dtype(plan.job.dtypes.parameters)
+    source = layer_source(model, dtype=dtype, device=device, seed=plan.job.seed)
+    if len(source.names) != len(plan.layer_names):
+        raise PlanError("the plan does not fit the model", [_other_layers(plan, len(source.names))])
+    return source
+
+
+def _first_forwards(schedule: Schedule, num_microbatches: int) -> Schedule:
+    """The forwards of the first microbatches alone."""
+    forwards = forward_only(schedule)
+    workers = tuple(
+        tuple(action for action in actions if action.microbatch in range(num_microbatches))
+        for actions in forwards.workers
+    )
+    return replace(forwards, workers=workers, num_microbatches=num_microbatches)
+
+
+_NOTHING_COUNTS = (
+    "no token of it counts, so there is nothing to divide by; give targets that are not ignored"
+)
+
+
+def _other_layers(plan: Plan, num_layers: int) -> str:
+    return (
+        f'the plan is for the {len(plan.layer_names)} layers of model "{plan.model}", but the '
+        f"model that was given has {num_layers}; plan for it, or give the model of the plan"
+    )

@@ -1,0 +1,79 @@
+"""The part of a model that one worker holds, sorted by what happens to its parameters."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import torch
+from torch import nn
+from torch.optim import Optimizer
+
+from evener.executor.optimizer import OptimizerFactory
+from evener.executor.parameters import Described, ParameterNames, Partition
+from evener.executor.stage import Stage
+from evener.ir.action import Kind
+from evener.ir.schedule import Schedule
+from evener.modules.backward_split import Way, split_backward
+from evener.modules.layers import LayerSource
+
+
+@dataclass(frozen=True)
+class WorkerModel:
+    """Stages of a worker and their trainable parameters by global name.
+
+    parameters: all of them, each once. stepped: per stage, those that its STEP updates; one that
+    two stages of this worker share belongs to the first. reduced: what a REDUCE sums, by its stage
+    and peer (None for the stage's own parameters, which tied ones are not among).
+    """
+
+    stages: Mapping[int, Stage]
+    parameters: Mapping[str, nn.Parameter]
+    stepped: Mapping[int, Mapping[str, nn.Parameter]]
+    reduced: Mapping[tuple[int, int | None], list[nn.Parameter]]
+
+    def describe(self) -> dict[str, Described]:
+        """What the other workers must know; see ``parameters.owners``."""
+        return {name: Described.of(parameter) for name, parameter in self.parameters.items()}
+
+    def make_optimizers(self, factory: OptimizerFactory) -> dict[int, Optimizer]:
+        """One optimizer per stage that has something to update."""
+        return {
+            stage: factory(list(stepped.values()))
+            for stage, stepped in self.stepped.items()
+            if stepped
+        }
+
+
+def build_worker_model(
+    schedule: Schedule,
+    worker: int,
+    *,
+    source: LayerSource,
+    partition: Partition,
+    names: ParameterNames,
+    device: torch.device,
+    autocast: torch.dtype | None = None,
+    split: Way | None = None,
+) -> WorkerModel:
+    """Build the stages that ``schedule`` gives to ``worker``; only their layers are made."""
+    own = schedule.stages_of_worker[worker]
+    split_stages = {action.stage for action in schedule.workers[worker] if action.kind is Kind.I}
+    modules = source.build(layer for stage in own for layer in range(*partition[stage]))
+    for module in modules.values():
+        module.to(device)
+    tied = {name for shared in names.tied for name in shared.names}
+    stages, stepped = {}, {}
+    reduced: dict[tuple[int, int | None], list[nn.Parameter]] = {}
+    parameters: dict[str, nn.Parameter] = {}
+    for stage in own:
+        layers = {layer: modules[layer] for layer in range(*partition[stage])}
+        way = None
+        if stage in split_stages:
+            way = split_backward(nn.ModuleList(layers.values()), split)
+        stages[stage] = Stage(layers, split=way, autocast=autocast)
+        found = names.of_layers(layers)
+        reduced[stage, None] = [each for name, each in found.items() if name not in tied]
+        stepped[stage] = {name: each for name, each in found.items() if name not in parameters}
+        parameters.update(found)
+    for shared in names.tied:
+        reduced[shared.pair] = [parameters[name] for name in shared.names if name in parameters]
+    return WorkerModel(stages, parameters, stepped, reduced)
