@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from evener.ir.action import Action
-from evener.ir.dependencies import Dependencies
 from evener.ir.order import require_order
 from evener.ir.rules import RULES, Stream
 from evener.ir.schedule import Schedule
@@ -27,10 +26,7 @@ class Step(NamedTuple):
 
 
 class WorkerProgram:
-    """The steps of one worker in the order in which it can do them: that of its list.
-
-    Only an asynchronous action that stands before the compute action whose result it takes comes
-    later: right after that one, with those behind it on its directed channel or collective stream.
+    """The steps of one worker in the order in which it issues them: that of its list.
 
     Raises ScheduleError if the schedule cannot run to the end.
     """
@@ -51,7 +47,7 @@ class WorkerProgram:
                     and RULES[actions[need].kind].stream is not Stream.COMPUTE
                 ),
             )
-            for index in _by_release(dependencies, own)
+            for index in own
         )
         self._peer_worker = {
             actions[index]: worker_of[dependencies.match[index]]
@@ -78,21 +74,3 @@ class WorkerProgram:
     def members(self, action: Action) -> tuple[int, ...]:
         """The workers of one of this worker's collectives, in ascending order."""
         return self._members[action]
-
-
-def _by_release(dependencies: Dependencies, own: list[int]) -> list[int]:
-    """A worker's actions, sorted by when list order and its own compute actions let them go."""
-    release: dict[int, tuple[int, bool, int]] = {}
-    last_of_stream: dict[tuple[Stream, int], int] = {}
-    for index in own:
-        stream = RULES[dependencies.actions[index].kind].stream
-        release[index] = (index, False, index)
-        if stream is Stream.COMPUTE:
-            continue
-        partner = dependencies.match[index]
-        key = (stream, dependencies.worker_of[partner] if partner >= 0 else -1)
-        needs = [need for need in dependencies.needs[index] if own[0] <= need <= own[-1]]
-        if needs or stream is not Stream.MESSAGE:  # a RECV is posted where it stands
-            last_of_stream[key] = max(index, last_of_stream.get(key, -1), *needs)
-            release[index] = (last_of_stream[key], True, index)
-    return sorted(own, key=release.__getitem__)

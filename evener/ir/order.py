@@ -52,11 +52,13 @@ def require_order(schedule: Schedule) -> tuple[Dependencies, Order]:
     dependencies = resolve(schedule)
     if dependencies.missing:
         raise ScheduleError(
-            f"schedule {schedule.name} is incomplete", [m.text for m in dependencies.missing]
+            f"schedule {schedule.name} cannot run", [m.text for m in dependencies.missing]
         )
     order = find_order(dependencies)
     if order.cycle:
-        raise ScheduleError(f"schedule {schedule.name} cannot finish", [deadlock_text(order)])
+        raise ScheduleError(
+            f"schedule {schedule.name} cannot run to the end", [deadlock_text(order)]
+        )
     return dependencies, order
 
 

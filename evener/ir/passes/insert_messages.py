@@ -80,13 +80,16 @@ def _messages(schedule: Schedule, ends: list[int]) -> dict[int, list[_Message]]:
 def _merge(
     actions: tuple[Action, ...], ends: list[int], messages: list[_Message]
 ) -> tuple[Action, ...]:
-    """Each message before the first action that ends after the message is ready."""
+    """Each message before the first compute action that ends after the message is ready."""
     merged: list[Action] = []
     waiting = iter((*messages, None))
     message = next(waiting)
+    now = 0
     for action, end in zip(actions, ends, strict=True):
-        # A collective at the same time can wait: others may need the message first.
-        limit = end if RULES[action.kind].stream is Stream.COMPUTE else end + 1
+        # What became ready with the compute action before a collective goes before that, too.
+        limit = now + 1
+        if RULES[action.kind].stream is Stream.COMPUTE:
+            limit = now = end
         while message is not None and message.ready_ns < limit:
             merged.append(message.action)
             message = next(waiting)
