@@ -251,7 +251,9 @@ def _require(
         if not 0 <= pair[0] < pair[1] < len(partition)
     ]
     kinds = {action.kind for _, action in schedule.actions()} & _WITHOUT_PRICE
-    wrong += [f"no cost is known for {kind} actions; write the table yourself" for kind in sorted(kinds)]
+    wrong += [
+        f"no cost is known for {kind} actions; write the table yourself" for kind in sorted(kinds)
+    ]
     if wrong:
         raise UsageError("the costs of this schedule cannot be computed", wrong)
 

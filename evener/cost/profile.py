@@ -9,18 +9,41 @@ from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Literal, NamedTuple
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import (
+    AliasGenerator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    ValidationError,
+    model_validator,
+)
 
-from evener.errors import ProfileError, Violation
+from evener.errors import ProfileError
+from evener.ir.versioned_json import JsonFile
+from evener.spec.complaints import closest, complaints
 from evener.spec.fields import Dtype
 
+_FILE = JsonFile(
+    "profile",
+    version=1,
+    error_type=ProfileError,
+    way_out="`evener measure` writes a profile",
+)
+
 Count = Annotated[int, Field(ge=0, le=2**63 - 1)]
-Ratio = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+Ratio = Annotated[float, Field(ge=0)]
 Name = Annotated[str, Field(min_length=1)]
 
 
 class _Record(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+    model_config = ConfigDict(
+        frozen=True,
+        extra="forbid",
+        strict=True,
+        allow_inf_nan=False,
+        # An alias equal to the name: messages list the known keys by their aliases.
+        alias_generator=AliasGenerator(validation_alias=str),
+    )
 
 
 class LayerCost(_Record):
@@ -150,34 +173,19 @@ class Profile(_Record):
         Raises ProfileError with everything that is wrong: unreadable file, broken JSON, unknown
         or missing keys, negative or NaN values, layers given twice.
         """
+        text = _FILE.read(path)
+        values = _FILE.parse(text, path)
         try:
-            text = Path(path).read_bytes()
-        except OSError as error:
-            raise ProfileError(_unreadable(path, error)) from error
-        try:
-            return cls.model_validate_json(text)
+            return cls.model_validate_json(text, by_name=True, by_alias=True)
         except ValidationError as error:
-            raise ProfileError(
-                f"{path} is not a profile that can be used",
-                [str(violation) for violation in _violations(path, error)],
-            ) from None
-
-
-def _violations(path: Path | str, error: ValidationError) -> list[Violation]:
-    return [
-        Violation(
-            text=problem["msg"],
-            file=str(path),
-            key=".".join(str(part) for part in problem["loc"]) or None,
-        )
-        for problem in error.errors(include_url=False)
-    ]
-
-
-def _unreadable(path: Path | str, error: OSError) -> str:
-    return f"{path} cannot be read: {error.strerror}; `evener measure` writes a profile"
+            found = complaints(error, cls, values, file=str(path), lines={})
+            raise ProfileError(_FILE.header(path), list(map(str, found))) from None
 
 
 def _not_measured(key: LayerKey, profile: Profile) -> str:
-    known = sorted({cost.layer for cost in profile.layers})
-    return f"{key} was not measured; measure it with `evener measure` (measured: {known})"
+    measured = [other for other in profile.by_key if other.layer == key.layer]
+    if measured:
+        hint = f"; measured is: {', '.join(map(str, measured))}"
+    else:
+        hint = closest(key.layer, dict.fromkeys(cost.layer for cost in profile.layers))
+    return f"{key} was not measured; measure it with `evener measure`{hint}"

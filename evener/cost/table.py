@@ -69,8 +69,12 @@ class CostTable:
             raise ProfileError("the costs are incomplete", list(map(_no_side_time, unknown)))
 
     def message_ns(self, source: int, target: int, action: Action) -> int:
-        """Time for which a SEND from one worker to another keeps their channel, without latency."""
-        sizes = self.forward_bytes if action.kind is Kind.SEND_F else self.backward_bytes
+        """Time to push what an action sends, or produces, from one worker to another.
+
+        action: a SEND, or the F, B or I before it. The latency comes on top.
+        """
+        is_forward = action.kind in (Kind.SEND_F, Kind.F)
+        sizes = self.forward_bytes if is_forward else self.backward_bytes
         return transfer_ns(int(sizes[action.stage]), int(self.bytes_per_s[source, target]))
 
     @classmethod
