@@ -7,8 +7,8 @@ import torch
 from torch import Tensor
 
 from evener.errors import UsageError
+from evener.modules.values import Microbatch
 
-Microbatch: TypeAlias = dict[str, Any]
 Batch: TypeAlias = Mapping[str, Any] | Sequence[Mapping[str, Any]]
 """Named tensors with the samples along dimension 0, or a list with one mapping per microbatch."""
 

@@ -8,16 +8,16 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from evener.errors import UsageError
-from evener.executor.batch import Microbatch, signature, to_device
+from evener.executor.batch import signature, to_device
 from evener.executor.gradients import GlobalNorm, NormInFlight, clip, start_sum
-from evener.executor.loss import Loss
-from evener.executor.stage import Draw, Pass, as_leaves, detached
 from evener.executor.transport import Done, Handle, Transport
-from evener.executor.values import Skeleton, Value, flatten, from_message, to_message
 from evener.executor.worker_model import WorkerModel
 from evener.ir.action import Action, Kind
 from evener.ir.schedule import Schedule
 from evener.modules.backward_split import Deferred
+from evener.modules.loss import Loss
+from evener.modules.stage import Draw, Pass, as_leaves, detached
+from evener.modules.values import Microbatch, Skeleton, Value, flatten, from_message, to_message
 
 Cell = tuple[int, int]
 """(stage, microbatch)."""

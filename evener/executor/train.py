@@ -9,24 +9,14 @@ import torch
 from torch.optim import Optimizer
 
 from evener.errors import PlanError, UsageError
-from evener.executor.batch import Batch, Microbatch, cut, num_samples
+from evener.executor.batch import Batch, cut, num_samples
 from evener.executor.clock import WallClock
 from evener.executor.failure import Progress
 from evener.executor.loop import Loop
-from evener.executor.loss import Loss, TokenLoss
-from evener.executor.optimizer import (
-    OptimizerFactory,
-    autocast_dtype,
-    optimizer_factory,
-    set_learning_rate,
-    torch_dtype,
-)
 from evener.executor.parameters import ParameterNames, owners
-from evener.executor.stage import Draw
 from evener.executor.torch_engine import StepState, TorchEngine
 from evener.executor.trace import clock_offsets_ns, note_times, wall_timeline
 from evener.executor.transport import Transport, connections
-from evener.executor.values import Value
 from evener.executor.worker_model import WorkerModel, build_worker_model
 from evener.interp.worker import WorkerProgram
 from evener.ir.passes import insert_messages, replicate
@@ -36,6 +26,16 @@ from evener.ir.timeline import Timeline
 from evener.modules.backward_split import Way
 from evener.modules.keyed_rng import KeyedGenerators
 from evener.modules.layers import LayerSource, layer_source
+from evener.modules.loss import Loss, TokenLoss
+from evener.modules.optimizer import (
+    OptimizerFactory,
+    autocast_dtype,
+    optimizer_factory,
+    set_learning_rate,
+    torch_dtype,
+)
+from evener.modules.stage import Draw
+from evener.modules.values import Microbatch, Value
 from evener.schedules import forward_only
 from evener.spec.model import ModelSpec
 

@@ -7,13 +7,13 @@ import torch
 from torch import nn
 from torch.optim import Optimizer
 
-from evener.executor.optimizer import OptimizerFactory
 from evener.executor.parameters import Described, ParameterNames, Partition
-from evener.executor.stage import Stage
 from evener.ir.action import Kind
 from evener.ir.schedule import Schedule
 from evener.modules.backward_split import Way, split_backward
 from evener.modules.layers import LayerSource
+from evener.modules.optimizer import OptimizerFactory
+from evener.modules.stage import Stage
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,9 @@ from evener.errors import UsageError
 Value: TypeAlias = Any
 """Tensor | None | tuple | list | dict of values."""
 
+Microbatch: TypeAlias = dict[str, Any]
+"""The part of a batch that goes through the model at once: named tensors and other values."""
+
 Skeleton: TypeAlias = Any
 """The value with "" for every tensor and JSON arrays that begin with the container's name."""
 

@@ -10,10 +10,9 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.graph import GradientEdge, get_gradient_edge
 
-from evener.executor.batch import Microbatch
-from evener.executor.values import Skeleton, Value, flatten, is_differentiable, unflatten
 from evener.modules.backward_split import BackwardSplit, Deferred
 from evener.modules.keyed_rng import KeyedGenerators, key
+from evener.modules.values import Microbatch, Skeleton, Value, flatten, is_differentiable, unflatten
 
 
 @dataclass(frozen=True)

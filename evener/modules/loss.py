@@ -11,8 +11,7 @@ from typing import Protocol
 from torch import Tensor
 from torch.nn import functional
 
-from evener.executor.batch import Microbatch
-from evener.executor.values import Value
+from evener.modules.values import Microbatch, Value
 
 
 class Loss(Protocol):
