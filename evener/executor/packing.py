@@ -1,11 +1,13 @@
 """A message is a tuple of tensors; what travels is bytes. Both sides derive the same buffers."""
 
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
 import torch
 from torch import Tensor
+
+from evener.errors import UsageError
 
 # Tensors that follow one another are copied into one buffer up to this size; above, copying costs
 # more than one more message.
@@ -93,3 +95,12 @@ class Layout:
 
 def _as_bytes(tensor: Tensor) -> Tensor:
     return tensor.detach().resolve_conj().resolve_neg().contiguous().view(-1).view(torch.uint8)
+
+
+def shapes_changed(channel: str, key: Hashable, known: Layout, new: Layout) -> UsageError:
+    """The error of a message whose key promised other shapes."""
+    text = (
+        f"key {key}: {list(new.shapes)}, before: {list(known.shapes)}; "
+        "make the key depend on everything that the shapes follow from"
+    )
+    return UsageError(f"the shapes of a message on channel {channel} changed", [text])

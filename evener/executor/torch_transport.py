@@ -24,8 +24,7 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.distributed import Store  # type: ignore[attr-defined]  # exported, but not so declared
 
-from evener.errors import UsageError
-from evener.executor.packing import Layout
+from evener.executor.packing import Layout, shapes_changed
 from evener.executor.transport import Done, Handle
 
 
@@ -170,7 +169,7 @@ class _Sender:
         elif known == layout:
             layout = known
         else:
-            raise UsageError(*_shapes_changed(self._channel.name, key, known, layout))
+            raise shapes_changed(self._channel.name, key, known, layout)
         for buffer in layout.pack(tensors):
             self.keeper.keep(self._channel.group.send([buffer], self._target, 0), buffer)
 
@@ -282,12 +281,3 @@ class _PollingKeeper:
 
     def close(self) -> None:
         assert not self._sending
-
-
-def _shapes_changed(name: str, key: Hashable, known: Layout, new: Layout) -> tuple[str, list[str]]:
-    source, target = name.split(">")
-    text = (
-        f"key {key}: {list(new.shapes)}, before: {list(known.shapes)}; "
-        "make the key depend on everything that the shapes follow from"
-    )
-    return f"worker {source} sends worker {target} other shapes than before", [text]

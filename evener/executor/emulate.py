@@ -1,0 +1,216 @@
+"""A plan's processes without its cluster: the executor under another clock.
+
+- "virtual": actions cost what the table says, messages carry virtual time. Deterministic, and
+  equal to ``sim.simulate`` to the nanosecond.
+- "measured": a real model computes; each action costs the CPU time of its thread.
+- "wall": compute is sleeping, links are shaped in latency and bandwidth, real time passes.
+
+Messages are real in all three: gloo between one process per worker.
+"""
+
+import ctypes
+import sys
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass, replace
+from statistics import median_low
+from typing import Literal, Protocol, TypeAlias
+
+import torch
+from torch import Tensor
+
+from evener.cost.table import KIND_INDEX, CostTable
+from evener.errors import UsageError
+from evener.executor.clock import Clock
+from evener.executor.emulated_clock import (
+    Durations,
+    SleepClock,
+    VirtualClock,
+    charge_table,
+    charge_thread_time,
+)
+from evener.executor.engine import Engine
+from evener.executor.failure import Progress
+from evener.executor.launch import Rank, run_workers
+from evener.executor.loop import Loop
+from evener.executor.torch_transport import TorchTransport
+from evener.executor.trace import StepTimes, join_times, note_times
+from evener.executor.transport import Done, Handle, Transport, connections
+from evener.executor.watch import Watch
+from evener.interp.worker import WorkerProgram
+from evener.ir.action import Action, Kind
+from evener.ir.rules import RULES, Stream
+from evener.ir.schedule import Schedule
+from evener.ir.timeline import Timeline
+
+ClockName: TypeAlias = Literal["virtual", "measured", "wall"]
+
+_SOURCES = {"virtual": "virtual clock", "measured": "measured costs", "wall": "sleeping workers"}
+_PR_SET_TIMERSLACK = 29
+
+
+class EmulatedEngine(Engine, Protocol):
+    """A model for ``clock="measured"``: an engine that feeds itself."""
+
+    def begin_step(self) -> None:
+        """Take in the next batch."""
+        ...
+
+    def end_step(self) -> None:
+        """Put away what the step left."""
+        ...
+
+
+MakeEngine: TypeAlias = Callable[[Schedule, Transport], EmulatedEngine]
+"""Builds the engine of the worker that the transport belongs to, in that worker's process."""
+
+
+def emulate(
+    schedule: Schedule,
+    costs: CostTable,
+    *,
+    clock: ClockName = "virtual",
+    steps: int = 1,
+    make_engine: MakeEngine | None = None,
+    timeout_s: float = 600.0,
+) -> tuple[Timeline, ...]:
+    """Run a lowered schedule in one process per worker on this machine; one timeline per step.
+
+    costs: under "virtual" and "wall" of everything, under "measured" of all but compute actions.
+    make_engine: the model, for "measured" only.
+
+    Raises UsageError for arguments that do not go together, and ExecutionError if a process fails
+    or all take longer than ``timeout_s``.
+    """
+    problems = _problems(schedule, clock, steps, make_engine)
+    if problems:
+        raise UsageError("this cannot be emulated", problems)
+    emulation = _Emulation(schedule, costs, clock, steps, make_engine)
+    parts = run_workers(emulation.run, schedule.num_workers, timeout_s=timeout_s)
+    return tuple(
+        join_times(schedule, times, source=_SOURCES[clock]) for times in zip(*parts, strict=True)
+    )
+
+
+def measured_costs(timelines: Sequence[Timeline], costs: CostTable) -> CostTable:
+    """The table with the compute times replaced by the medians of what the timelines show.
+
+    Medians are per (worker, stage, kind), over all microbatches and timelines.
+    """
+    durations: dict[tuple[int, int, int], list[int]] = {}
+    for timeline in timelines:
+        for worker in range(timeline.schedule.num_workers):
+            for action, start_ns, end_ns in timeline.spans(worker):
+                if RULES[action.kind].stream is Stream.COMPUTE:
+                    cell = worker, action.stage, KIND_INDEX[action.kind]
+                    durations.setdefault(cell, []).append(end_ns - start_ns)
+    time_ns = costs.time_ns.copy()
+    for cell, values in durations.items():
+        time_ns[cell] = median_low(values)
+    return replace(costs, time_ns=time_ns)
+
+
+def _problems(
+    schedule: Schedule, clock: str, steps: int, make_engine: MakeEngine | None
+) -> list[str]:
+    problems = []
+    if clock not in _SOURCES:
+        problems.append(f"clock {clock!r} is not known; choose one of {', '.join(_SOURCES)}")
+    if steps < 1:
+        problems.append(f"steps is {steps}; ask for 1 or more")
+    if not schedule.is_lowered and schedule.num_workers > 1:
+        problems.append(f"schedule {schedule.name} has no messages; lower it with ir.passes.lower")
+    if clock == "measured" and make_engine is None:
+        problems.append("clock 'measured' runs a real model; give make_engine")
+    if clock != "measured" and make_engine is not None:
+        problems.append(f"clock {clock!r} runs no model; leave make_engine out")
+    return problems
+
+
+@dataclass(frozen=True)
+class _Emulation:
+    """What every process does."""
+
+    schedule: Schedule
+    costs: CostTable
+    clock: ClockName
+    steps: int
+    make_engine: MakeEngine | None
+
+    def run(self, rank: Rank) -> list[StepTimes]:
+        progress = Progress(rank.index)
+        with Watch(rank, progress):
+            _sleep_exactly()
+            pairs, groups = connections(self.schedule)
+            transport = TorchTransport(
+                rank.store,
+                worker=rank.index,
+                num_workers=rank.num_ranks,
+                pairs=pairs,
+                groups=groups,
+            )
+            program = WorkerProgram(self.schedule, rank.index)
+            engine: EmulatedEngine = StandIn()
+            if self.make_engine is not None:
+                engine = self.make_engine(self.schedule, transport)
+            loop = Loop(
+                program,
+                engine=engine,
+                transport=transport,
+                clock=self._clock(program, transport),
+                progress=progress,
+            )
+            times = []
+            for _ in range(self.steps):
+                engine.begin_step()
+                transport.barrier()
+                loop.run_step()
+                times.append(note_times(loop.clock))
+                engine.end_step()
+            transport.close()
+        return times
+
+    def _clock(self, program: WorkerProgram, transport: Transport) -> Clock:
+        durations = Durations(program, self.costs)
+        if self.clock == "wall":
+            return SleepClock(program, durations=durations, transport=transport)
+        charge = charge_thread_time if self.clock == "measured" else charge_table(durations)
+        return VirtualClock(program, durations=durations, transport=transport, charge=charge)
+
+
+class StandIn:
+    """An engine without a model: its messages say which they are, and are checked on arrival."""
+
+    def signature(self, microbatch: int) -> Hashable:
+        return None
+
+    def run(self, action: Action) -> None:
+        """Nothing is computed."""
+
+    def payload(self, action: Action) -> tuple[Tensor, ...]:
+        return (_identity(action),)
+
+    def accept(self, action: Action, tensors: tuple[Tensor, ...]) -> None:
+        (received,) = tensors
+        assert received.equal(_identity(action)), f"{action} received {received.tolist()}"
+
+    def collective(self, action: Action, transport: Transport, members: tuple[int, ...]) -> Handle:
+        return Done()
+
+    def begin_step(self) -> None:
+        """No batch is needed."""
+
+    def end_step(self) -> None:
+        """Nothing is left."""
+
+
+def _identity(action: Action) -> Tensor:
+    """What both ends of a message agree on: its direction, microbatch and slice."""
+    assert action.microbatch is not None
+    forward = action.kind in (Kind.SEND_F, Kind.RECV_F)
+    return torch.tensor([forward, action.microbatch, -1 if action.slice is None else action.slice])
+
+
+def _sleep_exactly() -> None:
+    """Have the kernel wake this process up without the usual slack of 50 us (Linux)."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_TIMERSLACK, 1)

@@ -1,0 +1,229 @@
+"""Clocks by which messages and collectives take the time that a cost table says.
+
+Both follow the rules of ``sim``.  What other workers must know of a time travels with the real
+messages, and the members of a collective exchange when they are ready.
+"""
+
+import time
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import TypeAlias
+
+import torch
+from torch import Tensor
+
+from evener.cost.table import CostTable
+from evener.executor.clock import no_times
+from evener.executor.transport import Handle, Transport
+from evener.interp.worker import WorkerProgram
+from evener.ir.action import Kind
+from evener.ir.rules import RULES, Stream
+
+Charge: TypeAlias = Callable[[int, Callable[[], None]], int]
+"""Says what a compute action costs in nanoseconds, given its position and how to run it."""
+
+
+class Durations:
+    """A cost table looked up for one worker's actions, by position.
+
+    duration_ns: of compute actions and collectives; of sends, how long they keep their channel.
+    latency_ns: of receives. peer: worker at the other end of a message. members: of a collective.
+    """
+
+    def __init__(self, program: WorkerProgram, costs: CostTable) -> None:
+        self.duration_ns: dict[int, int] = {}
+        self.latency_ns: dict[int, int] = {}
+        self.peer: dict[int, int] = {}
+        self.members: dict[int, tuple[int, ...]] = {}
+        own = program.worker
+        for position, action, _ in program:
+            if RULES[action.kind].stream is not Stream.MESSAGE:
+                self.duration_ns[position] = costs.action_ns(own, action)
+                if RULES[action.kind].stream is Stream.COLLECTIVE:
+                    self.members[position] = program.members(action)
+                continue
+            peer = self.peer[position] = program.peer_worker(action)
+            if action.kind in (Kind.SEND_F, Kind.SEND_B):
+                self.duration_ns[position] = costs.message_ns(own, peer, action)
+            else:
+                self.latency_ns[position] = int(costs.latency_ns[peer, own])
+
+
+def charge_table(durations: Durations) -> Charge:
+    """Charge what the table says and run nothing."""
+    return lambda position, run: durations.duration_ns[position]
+
+
+def charge_thread_time(position: int, run: Callable[[], None]) -> int:
+    """Run the action and charge the CPU time of this thread.
+
+    That is all of it: on CPUs, torch's backward runs in the thread that asks for it.
+    """
+    before_ns = time.thread_time_ns()
+    run()
+    return time.thread_time_ns() - before_ns
+
+
+class VirtualClock:
+    """Each worker's own time, advanced by what actions cost and by the times that messages bring.
+
+    With costs from a table, the times of every action are the simulator's to the nanosecond,
+    whatever the machine does meanwhile.  Every step begins at 0.
+
+    charge: what compute actions cost.
+    """
+
+    def __init__(
+        self,
+        program: WorkerProgram,
+        *,
+        durations: Durations,
+        transport: Transport,
+        charge: Charge,
+    ) -> None:
+        self.start_ns = no_times(program)
+        self.end_ns = no_times(program)
+        self._durations = durations
+        self._transport = transport
+        self._charge = charge
+        self._now_ns = 0  # when the last compute action ended
+        self._channel_ns: dict[int, int] = {}  # when the last send to each peer ended
+        self._collective_ns = 0  # when the last collective ended
+        # A collective runs beside the worker, and begins no earlier than the one before it ended.
+        self._collectives = ThreadPoolExecutor(max_workers=1)
+
+    def begin_step(self) -> None:
+        self._now_ns = 0
+        self._channel_ns = {}
+        self._collective_ns = 0
+
+    def compute(self, position: int, run: Callable[[], None], needs: tuple[int, ...]) -> None:
+        start_ns = self._now_ns
+        for need in needs:
+            start_ns = max(start_ns, self.end_ns[need])
+        self.start_ns[position] = start_ns
+        self._now_ns = self.end_ns[position] = start_ns + self._charge(position, run)
+
+    def sent(self, position: int, tensors: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+        peer = self._durations.peer[position]
+        start_ns = max(self._now_ns, self._channel_ns.get(peer, 0))
+        end_ns = start_ns + self._durations.duration_ns[position]
+        self._channel_ns[peer] = end_ns
+        self.start_ns[position], self.end_ns[position] = start_ns, end_ns
+        return (torch.tensor([start_ns, end_ns]), *tensors)
+
+    def received(self, position: int, tensors: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+        start_ns, end_ns = tensors[0].tolist()
+        latency_ns = self._durations.latency_ns[position]
+        self.start_ns[position] = start_ns + latency_ns
+        self.end_ns[position] = end_ns + latency_ns
+        return tensors[1:]
+
+    def issued(self, position: int, start: Callable[[], Handle]) -> Handle:
+        return FutureHandle(self._collectives.submit(self._run, position, self._now_ns, start))
+
+    def _run(self, position: int, issue_ns: int, start: Callable[[], Handle]) -> tuple[()]:
+        start_ns, duration_ns = _latest(
+            self._transport,
+            self._durations.members[position],
+            max(issue_ns, self._collective_ns),
+            self._durations.duration_ns[position],
+        )
+        self.start_ns[position] = start_ns
+        self._collective_ns = self.end_ns[position] = start_ns + duration_ns
+        start().wait()
+        return ()
+
+    def ended(self, position: int) -> None:
+        """Nothing to do: the times were exchanged when the collective ran."""
+
+
+class SleepClock:
+    """Real time in which compute is sleeping and links are shaped in latency and bandwidth.
+
+    A message leaves at once and brings along when it would have arrived on its link; the receiver
+    sleeps until then.  So no thread is needed per link, and sleeping frees the processor for the
+    other workers: 16 of them run on 2 cores.
+
+    The clock is CLOCK_MONOTONIC, which all processes of a machine share.  Sends and receives are
+    noted with the times of the link, all else with the times that passed.
+    """
+
+    def __init__(
+        self, program: WorkerProgram, *, durations: Durations, transport: Transport
+    ) -> None:
+        self.start_ns = no_times(program)
+        self.end_ns = no_times(program)
+        self._durations = durations
+        self._transport = transport
+        self._channel_ns: dict[int, int] = {}
+        self._collectives = ThreadPoolExecutor(max_workers=1)
+
+    def begin_step(self) -> None:
+        """Nothing to do: real time goes on."""
+
+    def compute(self, position: int, run: Callable[[], None], needs: tuple[int, ...]) -> None:
+        self._sleep(position, time.monotonic_ns(), self._durations.duration_ns[position])
+
+    def sent(self, position: int, tensors: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+        peer = self._durations.peer[position]
+        start_ns = max(time.monotonic_ns(), self._channel_ns.get(peer, 0))
+        end_ns = start_ns + self._durations.duration_ns[position]
+        self._channel_ns[peer] = end_ns
+        self.start_ns[position], self.end_ns[position] = start_ns, end_ns
+        return (torch.tensor([start_ns, end_ns]), *tensors)
+
+    def received(self, position: int, tensors: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+        start_ns, end_ns = tensors[0].tolist()
+        latency_ns = self._durations.latency_ns[position]
+        self.start_ns[position] = start_ns + latency_ns
+        self.end_ns[position] = end_ns + latency_ns
+        _sleep_until(self.end_ns[position])
+        return tensors[1:]
+
+    def issued(self, position: int, start: Callable[[], Handle]) -> Handle:
+        return FutureHandle(self._collectives.submit(self._run, position, start))
+
+    def _run(self, position: int, start: Callable[[], Handle]) -> tuple[()]:
+        start_ns, duration_ns = _latest(
+            self._transport,
+            self._durations.members[position],
+            time.monotonic_ns(),
+            self._durations.duration_ns[position],
+        )
+        self._sleep(position, start_ns, duration_ns)
+        start().wait()
+        return ()
+
+    def ended(self, position: int) -> None:
+        """Nothing to do: the end was noted when the collective ended."""
+
+    def _sleep(self, position: int, start_ns: int, duration_ns: int) -> None:
+        self.start_ns[position] = start_ns
+        _sleep_until(start_ns + duration_ns)
+        self.end_ns[position] = time.monotonic_ns()
+
+
+class FutureHandle:
+    """Something that runs in another thread of this process."""
+
+    def __init__(self, future: "Future[tuple[()]]") -> None:
+        self._future = future
+
+    def wait(self) -> tuple[()]:
+        return self._future.result()
+
+
+def _latest(
+    transport: Transport, members: tuple[int, ...], ready_ns: int, duration_ns: int
+) -> tuple[int, int]:
+    """When the last member is ready, and the longest of their durations."""
+    latest = torch.tensor([ready_ns, duration_ns])
+    transport.all_reduce(members, latest, maximum=True).wait()
+    start_ns, longest_ns = latest.tolist()
+    return start_ns, longest_ns
+
+
+def _sleep_until(deadline_ns: int) -> None:
+    while (left_ns := deadline_ns - time.monotonic_ns()) > 0:
+        time.sleep(left_ns / 1e9)
