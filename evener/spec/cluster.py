@@ -199,12 +199,14 @@ class ClusterSpec(Spec):
     def _nodes_are_known_and_distinct(
         cls, nodes: tuple[NodeSpec, ...], info: ValidationInfo
     ) -> tuple[NodeSpec, ...]:
-        known = {**info.data.get("device_types", {}), **device_catalogue()}
-        found: list[Problem] = [
-            ((position, "device"), _unknown_device_type(node.device, known))
-            for position, node in enumerate(nodes)
-            if node.device not in known
-        ]
+        found: list[Problem] = []
+        if "device_types" in info.data:  # else the error is there
+            known = {**info.data["device_types"], **device_catalogue()}
+            found += [
+                ((position, "device"), _unknown_device_type(node.device, known))
+                for position, node in enumerate(nodes)
+                if node.device not in known
+            ]
         if not nodes:
             found.append(((), "is empty; a cluster has at least one node"))
         num_devices = sum(node.count * (node.copies or 1) for node in nodes)

@@ -37,7 +37,10 @@ def parse_toml(text: str, spec_type: type[AnySpec], *, file: str) -> AnySpec:
     """The description in ``text``; ``file`` is its name in messages. Raises SpecError."""
     try:
         values = tomllib.loads(text)
-    except (ValueError, RecursionError) as error:  # also for endless digits and brackets
+    except RecursionError:
+        found = Violation("not TOML: is nested too deeply", file=file)
+        raise SpecError(_header(file, spec_type), [found]) from None
+    except ValueError as error:  # not only TOMLDecodeError: an endless number is a plain one
         raise SpecError(_header(file, spec_type), [_syntax(file, text, str(error))]) from None
     return build_spec(values, spec_type, file=file, lines=key_lines(text))
 
