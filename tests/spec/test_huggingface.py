@@ -168,6 +168,7 @@ SUPPORTED = (
     "(supported: deepseek_v2, deepseek_v3, gemma, gemma2, gemma3_text, jamba, llama, mistral, "
     "mixtral, nemotron_h, qwen2, qwen2_moe, qwen3, qwen3_moe)"
 )
+NEMOTRON_LAYERS = "M, *, -, E, linear_attention, mamba, full_attention, attention, mlp, moe"
 REFUSED = {
     "unsupported": ({"model_type": "gpt2"}, [f'model_type: "gpt2" is not supported {SUPPORTED}']),
     "no type": ({}, [f"model_type: is missing {SUPPORTED}"]),
@@ -204,10 +205,7 @@ REFUSED = {
     ),
     "unknown layer": (
         BASE | NEMOTRON | {"model_type": "nemotron_h", "hybrid_override_pattern": "M?"},
-        [
-            'hybrid_override_pattern: unknown layer "?"; known: M, *, -, E, linear_attention, '
-            + "mamba, full_attention, attention, mlp, moe"
-        ],
+        [f'hybrid_override_pattern: unknown layer "?"; known: {NEMOTRON_LAYERS}'],
     ),
     "no layers": (
         BASE | {"model_type": "nemotron_h", "hybrid_override_pattern": ""},

@@ -1,0 +1,67 @@
+import pytest
+
+from evener.errors import UsageError
+from evener.spec import AdamSpec, JobSpec, SgdSpec, parse_toml
+
+DO_NOT_DIVIDE = "do not divide the global batch of 12 sequences; sizes that do"
+
+
+def test_an_empty_file_is_the_default_job() -> None:
+    assert parse_toml("", JobSpec, file="empty.toml") == JobSpec()
+
+
+def test_every_field_has_a_default() -> None:
+    assert not [name for name, field in JobSpec.model_fields.items() if field.is_required()]
+
+
+def test_global_batch() -> None:
+    # 8 sequences of 1024 by default; 4096 tokens are 8 sequences of 512.
+    assert (JobSpec().num_sequences, JobSpec().num_tokens) == (8, 8 * 1024)
+    job = JobSpec(global_batch_tokens=4096, sequence_length=512)
+    assert (job.num_sequences, job.num_tokens) == (8, 4096)
+    assert JobSpec(global_batch_sequences=3).num_sequences == 3
+
+
+def test_num_microbatches() -> None:
+    assert JobSpec(microbatch_size=2).num_microbatches() == 4
+    assert JobSpec().num_microbatches(8) == 1
+
+
+@pytest.mark.parametrize(
+    ("size", "message"),
+    [
+        (None, 'microbatch_size is "auto": give the size that the planner chose'),
+        (5, f"microbatches of 5 {DO_NOT_DIVIDE}: 2, 3, 4, 6"),
+        (8, f"microbatches of 8 {DO_NOT_DIVIDE}: 3, 4, 6, 12"),
+        (0, f"microbatches of 0 {DO_NOT_DIVIDE}: 1, 2, 3, 4"),
+    ],
+)
+def test_num_microbatches_refused(size: int | None, message: str) -> None:
+    job = JobSpec(global_batch_sequences=12)
+    with pytest.raises(UsageError) as caught:
+        job.num_microbatches(size)
+    assert str(caught.value) == message
+
+
+def test_a_huge_batch_is_refused_at_once() -> None:
+    job = JobSpec(global_batch_sequences=2**61 - 1)  # a prime
+    with pytest.raises(UsageError, match=r"sizes that do: 1$"):
+        job.num_microbatches(10**15)
+
+
+def test_memory_limit() -> None:
+    assert JobSpec().memory_limit_bytes(1000) == 1000
+    assert JobSpec(memory_fraction=0.9).memory_limit_bytes(1000) == 900
+    assert JobSpec(memory_fraction=0.9, memory_cap_bytes=800).memory_limit_bytes(1000) == 800
+    assert JobSpec(memory_cap_bytes=800).memory_limit_bytes(500) == 500
+
+
+def test_states_of_the_optimizers() -> None:
+    assert SgdSpec().states_per_parameter == 0
+    assert SgdSpec(momentum=0.9).states_per_parameter == 1
+    assert AdamSpec().states_per_parameter == AdamSpec(kind="adam").states_per_parameter == 2
+
+
+def test_json_round_trip() -> None:
+    job = JobSpec(optimizer=SgdSpec(momentum=0.9), memory_cap_bytes=800, clip_norm=1.0)
+    assert JobSpec.model_validate_json(job.model_dump_json()) == job
