@@ -1,0 +1,124 @@
+"""A timeline as a still picture: an SVG for a README, a page or a paper."""
+
+import math
+from collections.abc import Iterator
+from html import escape
+
+from evener.ir.action import Action, Kind
+from evener.ir.rules import RULES, Stream
+from evener.ir.timeline import Timeline
+from evener.report.figures import time_scale
+from evener.report.palette import PALETTE, SHADES, shade, text_on
+
+_LEFT, _RIGHT, _TOP, _LANE, _GAP, _BOTTOM = 74, 10, 6, 26, 5, 54
+_FONT = 12
+_CHARACTER = 7.8  # width of a character at this font size, in pixels
+
+
+def timeline_svg(timeline: Timeline, *, width: int = 960) -> str:
+    """What every worker computes when, as the text of an SVG file ``width`` pixels wide.
+
+    One lane per worker, a rectangle per compute action, labelled where the label fits, with a
+    time axis and a legend. Light or dark as the reader's screen is. The same timeline gives the
+    same text.
+    """
+    num_workers = timeline.schedule.num_workers
+    lanes_height = num_workers * (_LANE + _GAP)
+    height = _TOP + lanes_height + _BOTTOM
+    scale = (width - _LEFT - _RIGHT) / max(1, timeline.step_ns)
+    title = escape(f"{timeline.schedule.name}, {timeline.source}")
+    opening = (
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" '
+        f'viewBox="0 0 {width} {height}" role="img" font-family="system-ui, sans-serif" '
+        f'font-size="{_FONT}">'
+    )
+    parts = [
+        opening,
+        f"<title>{title}</title>",
+        f"<style>{_style(timeline)}</style>",
+        f'<rect class="paper" width="{width}" height="{height}"/>',
+    ]
+    for worker in range(num_workers):
+        parts += _lane(timeline, worker, width, scale)
+    parts += _axis(timeline, scale, _TOP + lanes_height)
+    parts += _legend(timeline, height - 14)
+    return "\n".join([*parts, "</svg>"]) + "\n"
+
+
+def _kinds(timeline: Timeline) -> list[Kind]:
+    present = {action.kind for _, action in timeline.schedule.actions()}
+    return [k for k in Kind if k in present and RULES[k].stream is Stream.COMPUTE]
+
+
+def _style(timeline: Timeline) -> str:
+    light = ".paper{fill:#fff}.idle{fill:#eef0f3}.words{fill:#4a5462}"
+    dark = ".paper{fill:#161a20}.idle{fill:#242a33}.words{fill:#a7b1bf}"
+    num_shades = min(len(SHADES), max(map(len, timeline.schedule.stages_of_worker)))
+    for kind in _kinds(timeline):
+        for place in range(num_shades):
+            light += _fills(f"{kind}{place}", shade(PALETTE[kind].light, place))
+            dark += _fills(f"{kind}{place}", shade(PALETTE[kind].dark, place))
+    return f"{light}@media(prefers-color-scheme:dark){{{dark}}}"
+
+
+def _fills(name: str, colour: str) -> str:
+    return f".{name}{{fill:{colour}}}.on{name}{{fill:{text_on(colour)}}}"
+
+
+def _lane(timeline: Timeline, worker: int, width: int, scale: float) -> Iterator[str]:
+    top = _TOP + worker * (_LANE + _GAP)
+    middle = top + _LANE / 2 + 4
+    yield f'<text class="words" x="4" y="{middle:g}">worker {worker}</text>'
+    yield (
+        f'<rect class="idle" x="{_LEFT}" y="{top}" width="{width - _LEFT - _RIGHT}" '
+        f'height="{_LANE}"/>'
+    )
+    origin_ns = min(timeline.start_ns)
+    stages = timeline.schedule.stages_of_worker[worker]
+    for action, start_ns, end_ns in timeline.spans(worker):
+        if RULES[action.kind].stream is not Stream.COMPUTE or end_ns == start_ns:
+            continue
+        left, size = _LEFT + (start_ns - origin_ns) * scale, (end_ns - start_ns) * scale
+        place = stages.index(action.stage) if action.stage in stages else 0
+        name = f"{action.kind}{min(place, len(SHADES) - 1)}"
+        # A hair of paper keeps neighbours apart.
+        yield (
+            f'<rect class="{name}" x="{left:.2f}" y="{top}" '
+            f'width="{max(size - 0.8, 0.4):.2f}" height="{_LANE}"/>'
+        )
+        label = _label(action, size)
+        if label:
+            yield (
+                f'<text class="on{name}" x="{left + size / 2:.2f}" y="{middle:g}" '
+                f'text-anchor="middle">{escape(label)}</text>'
+            )
+
+
+def _label(action: Action, room: float) -> str:
+    """Kind and microbatch, or the microbatch alone; the stage is told by the lane and the shade."""
+    short = str(action).removeprefix(str(action.stage))
+    microbatch = "" if action.microbatch is None else str(action.microbatch)
+    return next((c for c in (short, microbatch) if len(c) * _CHARACTER + 3 <= room), "")
+
+
+def _axis(timeline: Timeline, scale: float, top: int) -> Iterator[str]:
+    raw = 90 / scale
+    power = 10 ** math.floor(math.log10(raw))
+    step = max(1, next(factor * power for factor in (1, 2, 5, 10) if factor * power >= raw))
+    unit = time_scale([timeline.step_ns])
+    for tick in range(int(timeline.step_ns / step) + 1):
+        x = _LEFT + tick * step * scale
+        anchor = "start" if tick == 0 else "middle"
+        text = f"{tick * step / unit.size:g}" + (f" {unit.unit}" if tick == 0 else "")
+        yield f'<text class="words" x="{x:.2f}" y="{top + 13}" text-anchor="{anchor}">{text}</text>'
+
+
+def _legend(timeline: Timeline, base: int) -> Iterator[str]:
+    x = float(_LEFT)
+    for kind in _kinds(timeline):
+        words = PALETTE[kind].words
+        yield f'<rect class="{kind}0" x="{x:g}" y="{base - 10}" width="14" height="12"/>'
+        yield f'<text class="words" x="{x + 19:g}" y="{base}">{words}</text>'
+        x += 19 + len(words) * 6.4 + 18
+    if any(len(stages) > 1 for stages in timeline.schedule.stages_of_worker):
+        yield f'<text class="words" x="{x:g}" y="{base}">lighter: later stages of a worker</text>'
