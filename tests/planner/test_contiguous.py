@@ -1,6 +1,6 @@
 """Partitions of tiny chains, against brute force."""
 
-from itertools import combinations
+from itertools import combinations, pairwise
 
 import numpy as np
 from hypothesis import given
@@ -12,7 +12,7 @@ from evener.planner.partition.contiguous import balanced_partition, uniform_part
 def _all_partitions(num_layers, num_stages):
     for cuts in combinations(range(1, num_layers), num_stages - 1):
         ends = (0, *cuts, num_layers)
-        yield tuple(zip(ends[:-1], ends[1:], strict=True))
+        yield tuple(pairwise(ends))
 
 
 def _stage_times(time_ns, partition):

@@ -1,5 +1,6 @@
 """Contiguous partitions of a chain of layers into stages, by dynamic programming."""
 
+from itertools import pairwise
 from typing import TypeAlias
 
 import numpy as np
@@ -13,7 +14,7 @@ def uniform_partition(num_layers: int, num_stages: int) -> Partition:
     """Equal numbers of layers; where they do not divide, the first stages take one more."""
     size, larger = divmod(num_layers, num_stages)
     ends = [stage * size + min(stage, larger) for stage in range(num_stages + 1)]
-    return tuple(zip(ends[:-1], ends[1:], strict=True))
+    return tuple(pairwise(ends))
 
 
 def balanced_partition(
@@ -98,4 +99,4 @@ def _least_squares(
     for cuts in reversed(cut_before):
         ends.append(int(cuts[ends[-1]]))
     ends.reverse()
-    return tuple(zip(ends[:-1], ends[1:], strict=True))
+    return tuple(pairwise(ends))

@@ -1,0 +1,150 @@
+"""One way to run a job, and what the simulator says of it."""
+
+from dataclasses import dataclass
+from functools import cached_property
+
+from evener.cost.build import cost_table
+from evener.ir.memory_caps import over_caps
+from evener.ir.passes import lower, replicate
+from evener.ir.plan import Plan, Prediction
+from evener.ir.schedule import Schedule
+from evener.planner.partition.contiguous import Partition
+from evener.planner.problem import Problem
+from evener.planner.result import PlanResult, Status
+from evener.schedules import ScheduleEntry, ScheduleShape
+from evener.sim.engine import Outcome, simulate_many
+
+
+@dataclass(frozen=True)
+class Shape:
+    """All that is chosen besides the partition.
+
+    entry: the schedule. replicas: pipelines side by side, each with its share of the microbatches.
+    """
+
+    entry: ScheduleEntry
+    schedule: ScheduleShape
+    microbatch_size: int
+    replicas: int
+
+    def __str__(self) -> str:
+        sizes = self.schedule
+        return (
+            f"{self.entry.name}, {self.replicas} x {sizes.num_workers} workers, "
+            f"{sizes.chunks_per_worker} stages each, {sizes.num_microbatches} microbatches of "
+            f"{self.microbatch_size}"
+        )
+
+
+@dataclass(frozen=True)
+class Evaluated:
+    """A partition under a shape, simulated. over: one sentence per worker that holds too much."""
+
+    partition: Partition
+    outcome: Outcome
+    over: tuple[str, ...]
+
+    @property
+    def step_ns(self) -> int:
+        return self.outcome.step_ns
+
+
+class Candidate:
+    """A shape of one problem; evaluates partitions.
+
+    The schedule is generated once and lowered once for each way in which stages can be tied.
+    """
+
+    def __init__(self, problem: Problem, shape: Shape) -> None:
+        self.problem = problem
+        self.shape = shape
+        self._lowered: dict[tuple[tuple[int, int], ...], Schedule] = {}
+
+    @cached_property
+    def schedule(self) -> Schedule:
+        """Of one replica, compute actions only."""
+        return self.shape.entry(self.shape.schedule)
+
+    @cached_property
+    def devices(self) -> tuple[str, ...]:
+        """Per worker of all replicas."""
+        return self.problem.cluster.devices[: self.shape.replicas * self.shape.schedule.num_workers]
+
+    @property
+    def cap_bytes(self) -> tuple[int, ...]:
+        return self.problem.cap_bytes[: len(self.devices)]
+
+    def evaluate(self, partition: Partition) -> Evaluated:
+        """Simulate one step, and compare memory with the caps."""
+        tied = _tied_stages(self.problem, partition)
+        schedule = self._lowered_for(tied)
+        costs = cost_table(
+            schedule,
+            layers=self.problem.layer_configs,
+            partition=partition,
+            devices=[(device,) for device in self.devices],
+            profile=self.problem.profile,
+            cluster=self.problem.cluster,
+            job=self.problem.job_with(self.shape.microbatch_size),
+            tied=tied,
+        )
+        (outcome,) = simulate_many(schedule, [costs])
+        fits = all(
+            peak <= cap for peak, cap in zip(outcome.peak_bytes, self.cap_bytes, strict=True)
+        )
+        over = () if fits else tuple(over_caps(schedule, costs.memory, self.cap_bytes))
+        return Evaluated(partition, outcome, over)
+
+    def result(
+        self,
+        found: Evaluated,
+        *,
+        lower_bound_ns: int,
+        status: Status,
+        runtime_s: float,
+        stats: dict[str, int],
+        refused: tuple[str, ...] = (),
+    ) -> PlanResult:
+        """The answer that an evaluated partition is."""
+        plan = Plan(
+            model=self.problem.model.name,
+            model_fingerprint=self.problem.model.fingerprint(),
+            layer_names=tuple(layer.name for layer in self.problem.model.layers),
+            partition=found.partition,
+            devices=tuple((device,) for device in self.devices),
+            replicas=self.shape.replicas,
+            microbatch_size=self.shape.microbatch_size,
+            sequence_length=self.problem.job.sequence_length,
+            job=self.problem.job_with(self.shape.microbatch_size),
+            tied=_tied_stages(self.problem, found.partition),
+            schedule=self.schedule,
+            predicted=Prediction(
+                step_ns=found.step_ns,
+                lower_bound_ns=lower_bound_ns,
+                peak_bytes=found.outcome.peak_bytes,
+                bubble_fraction=found.outcome.bubbles.bubble_fraction,
+                status=status.value,
+            ),
+        )
+        return PlanResult(plan, found.step_ns, lower_bound_ns, status, runtime_s, stats, refused)
+
+    def _lowered_for(self, tied: tuple[tuple[int, int], ...]) -> Schedule:
+        if tied not in self._lowered:
+            self._lowered[tied] = lower(
+                replicate(self.schedule, self.shape.replicas),
+                tied=tied,
+                clip=self.problem.job.clip_norm is not None,
+            )
+        return self._lowered[tied]
+
+
+def _tied_stages(problem: Problem, partition: Partition) -> tuple[tuple[int, int], ...]:
+    """The stages of the embedding and of the head, if they share a matrix and are not one stage."""
+    layers = problem.model.tied_layers
+    if layers is None:
+        return ()
+    low, high = sorted(
+        next(s for s, (first, end) in enumerate(partition) if first <= layer < end)
+        for layer in layers
+    )
+    return ((low, high),) if low < high else ()

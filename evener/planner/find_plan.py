@@ -1,0 +1,55 @@
+"""The one door to all planners."""
+
+from collections.abc import Mapping
+from types import MappingProxyType
+
+from evener.cost.profile import Profile
+from evener.errors import UsageError
+from evener.planner.problem import Planner, Problem, Progress
+from evener.planner.result import PlanResult
+from evener.planner.stop import NeverStop, StoppingCriterion
+from evener.planner.sweep import plan_sweep
+from evener.planner.uniform import plan_uniform
+from evener.spec.cluster import ClusterSpec
+from evener.spec.job import JobSpec
+from evener.spec.model import ModelSpec
+
+PLANNERS: Mapping[str, Planner] = MappingProxyType({"sweep": plan_sweep, "uniform": plan_uniform})
+"""Every planner by name. A new one is a new file and one line here."""
+
+
+def find_plan(
+    model: ModelSpec,
+    cluster: ClusterSpec,
+    job: JobSpec,
+    profile: Profile,
+    *,
+    planner: str = "sweep",
+    stop: StoppingCriterion | None = None,
+    seed: int = 0,
+    progress: Progress | None = None,
+) -> PlanResult:
+    """Find who runs which layers in which order, with a bound on how good that is.
+
+    planner: a name in ``PLANNERS``. stop: when to give the best plan so far; None means never.
+    seed: same seed, same answer. progress: told about candidates while the search runs.
+
+    Raises UsageError for an unknown planner, ProfileError if the profile does not have what the
+    model and the job need, PlanInfeasible if nothing fits.
+    """
+    if planner not in PLANNERS:
+        raise UsageError(_unknown_planner(planner))
+    return PLANNERS[planner](
+        Problem(model, cluster, job, profile),
+        stop=stop or NeverStop(),
+        seed=seed,
+        progress=progress or _tell_nobody,
+    )
+
+
+def _tell_nobody(done: int, total: int, best_ns: int | None) -> None:
+    del done, total, best_ns
+
+
+def _unknown_planner(name: str) -> str:
+    return f'there is no planner "{name}"; planners: {", ".join(PLANNERS)}'

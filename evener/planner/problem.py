@@ -1,0 +1,140 @@
+"""What a planner is asked: model, cluster, job and profile, checked to belong together."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Protocol
+
+import numpy as np
+
+from evener.cost.profile import LayerCost, LayerKey, Profile
+from evener.errors import PlanInfeasible, ProfileError
+from evener.planner.bound import ChainTimes
+from evener.planner.result import PlanResult
+from evener.planner.stop import StoppingCriterion
+from evener.spec.cluster import ClusterSpec
+from evener.spec.job import JobSpec
+from evener.spec.model import ModelSpec
+
+Progress = Callable[[int, int, int | None], None]
+"""Told (candidates done, candidates in all, best step so far in nanoseconds)."""
+
+
+@dataclass(frozen=True)
+class Problem:
+    """One planning problem.
+
+    Raises ProfileError if the profile is of another model or has none of the job's microbatch
+    sizes, PlanInfeasible if no microbatch size fits the job.
+    """
+
+    model: ModelSpec
+    cluster: ClusterSpec
+    job: JobSpec
+    profile: Profile
+
+    def __post_init__(self) -> None:
+        if self.profile.fingerprint != self.model.fingerprint():
+            raise ProfileError(_profile_of_another_model(self.profile, self.model))
+        if not self.microbatch_sizes:
+            raise PlanInfeasible("no microbatch size can be planned", [_no_size(self)])
+
+    @property
+    def num_layers(self) -> int:
+        return len(self.model.layers)
+
+    @cached_property
+    def layer_configs(self) -> tuple[str, ...]:
+        """Per layer, the name under which the profile has its costs."""
+        return tuple(layer.config for layer in self.model.layers)
+
+    @cached_property
+    def measured_sizes(self) -> tuple[int, ...]:
+        """Microbatch sizes that the profile has at the job's sequence length."""
+        length = self.job.sequence_length
+        return tuple(
+            sorted({c.microbatch_size for c in self.profile.layers if c.sequence_length == length})
+        )
+
+    @cached_property
+    def microbatch_sizes(self) -> tuple[int, ...]:
+        """Measured sizes that the job allows and that divide its global batch."""
+        wanted = self.job.microbatch_size
+        return tuple(
+            size
+            for size in self.measured_sizes
+            if wanted in ("auto", size) and self.job.num_sequences % size == 0
+        )
+
+    def job_with(self, microbatch_size: int) -> JobSpec:
+        """The job with its microbatch size decided."""
+        return self.job.model_copy(update={"microbatch_size": microbatch_size})
+
+    @cached_property
+    def device_types(self) -> tuple[str, ...]:
+        """Per device of the cluster, in order, its type."""
+        return tuple(self.cluster.device(name).type for name in self.cluster.devices)
+
+    @cached_property
+    def cap_bytes(self) -> tuple[int, ...]:
+        """Per device, how much of its memory the job may use."""
+        devices = map(self.cluster.device, self.cluster.devices)
+        return tuple(self.job.memory_limit_bytes(device.spec.memory_bytes) for device in devices)
+
+    def layer_costs(self, device_type: str, microbatch_size: int) -> list[LayerCost]:
+        """Per layer, its costs. Raises ProfileError that names all that were not measured."""
+        length = self.job.sequence_length
+        return self.profile.costs_of(
+            [LayerKey(c, device_type, microbatch_size, length) for c in self.layer_configs]
+        )
+
+    def backward_ns(self, cost: LayerCost) -> int:
+        """The least that the backward of a layer costs a worker, recomputation included."""
+        split_ns = cost.input_grad_ns + cost.weight_grad_ns
+        return min(cost.backward_ns, split_ns) + self._recompute_ns(cost)
+
+    def chain_times(self, microbatch_size: int) -> ChainTimes:
+        """Per layer, the least time on any device type of the cluster."""
+        rows = [
+            [
+                (
+                    cost.forward_ns,
+                    min(cost.input_grad_ns, cost.backward_ns) + self._recompute_ns(cost),
+                    cost.forward_ns + self.backward_ns(cost),
+                )
+                for cost in self.layer_costs(device_type, microbatch_size)
+            ]
+            for device_type in sorted(set(self.device_types))
+        ]
+        return ChainTimes(*np.array(rows, dtype=np.int64).min(axis=0).T)
+
+    def _recompute_ns(self, cost: LayerCost) -> int:
+        return 0 if self.job.recompute == "none" else cost.recompute_ns
+
+
+class Planner(Protocol):
+    """From a problem to a plan. Same seed, same answer, unless ``stop`` ends it early.
+
+    Raises PlanInfeasible if no plan that it knows of respects the limits.
+    """
+
+    def __call__(
+        self, problem: Problem, *, stop: StoppingCriterion, seed: int, progress: Progress
+    ) -> PlanResult: ...
+
+
+def _profile_of_another_model(profile: Profile, model: ModelSpec) -> str:
+    return (
+        f'the profile is of model "{profile.model}" ({profile.fingerprint[:12]}), but this is '
+        f'model "{model.name}" ({model.fingerprint()[:12]}); measure it with `evener measure`'
+    )
+
+
+def _no_size(problem: Problem) -> str:
+    job = problem.job
+    return (
+        f"the profile has microbatch sizes {list(problem.measured_sizes)} at sequence length "
+        f"{job.sequence_length}; the job asks for microbatch_size = {job.microbatch_size} and a "
+        f"global batch of {job.num_sequences} sequences, which the size must divide; measure "
+        "another size or change the job"
+    )

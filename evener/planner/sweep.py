@@ -1,0 +1,226 @@
+"""Try every schedule, number of stages, microbatch size and number of replicas.
+
+Each gets its partition from dynamic programming over the measured costs; the simulator is the
+judge. The best few are then improved by moving one boundary at a time.
+"""
+
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from evener.cost.memory import model_state_bytes
+from evener.errors import PlanInfeasible
+from evener.planner.bound import pipeline_bound_ns
+from evener.planner.candidate import Candidate, Evaluated, Shape
+from evener.planner.partition.contiguous import Partition, balanced_partition
+from evener.planner.problem import Problem, Progress
+from evener.planner.result import PlanResult, Status
+from evener.planner.stop import StoppingCriterion
+from evener.schedules import SCHEDULES, ScheduleShape
+
+_MOST_CHUNKS = 4
+_NUM_IMPROVED = 3
+
+
+def plan_sweep(
+    problem: Problem, *, stop: StoppingCriterion, seed: int, progress: Progress
+) -> PlanResult:
+    """The fastest simulated plan of all regular schedules with contiguous partitions.
+
+    Raises PlanInfeasible with the nearest misses if none fits.
+    """
+    del seed  # nothing here is random
+    start_s = time.monotonic()
+    sweep = _Sweep(problem, stop, progress)
+    sweep.try_all()
+    if not sweep.found:
+        raise PlanInfeasible("no plan fits", sweep.misses())
+    sweep.improve()
+    candidate, best = sweep.best()
+    bound_ns = _lower_bound_ns(problem)
+    status = Status.STOPPED if sweep.stopped else Status.SEARCHED
+    return candidate.result(
+        best,
+        lower_bound_ns=bound_ns,
+        status=Status.OPTIMAL if best.step_ns == bound_ns else status,
+        runtime_s=time.monotonic() - start_s,
+        stats={"shapes": len(sweep.found), "simulated": sweep.num_simulated},
+        refused=tuple(sweep.refused),
+    )
+
+
+@dataclass
+class _Sweep:
+    """The state of one search; found holds what fits, over the candidates that hold too much."""
+
+    problem: Problem
+    stop: StoppingCriterion
+    progress: Progress
+    found: list[tuple[Candidate, Evaluated]] = field(default_factory=list)
+    over: list[tuple[Candidate, Evaluated]] = field(default_factory=list)
+    refused: list[str] = field(default_factory=list)
+    num_simulated: int = 0
+    stopped: bool = False
+
+    def try_all(self) -> None:
+        shapes = list(_shapes(self.problem, self.refused))
+        for number, shape in enumerate(shapes):
+            if self._should_stop():
+                return
+            self._try(Candidate(self.problem, shape))
+            self.progress(number + 1, len(shapes), self._best_ns())
+
+    def _try(self, candidate: Candidate) -> None:
+        misses = []
+        for with_caps in (False, True):
+            partition = _balanced(candidate, with_caps=with_caps)
+            if partition is None:
+                continue
+            evaluated = self._evaluate(candidate, partition)
+            if not evaluated.over:
+                self.found.append((candidate, evaluated))
+                return
+            misses.append((candidate, evaluated))
+        self.over += misses
+        self.refused.append(f"{candidate.shape}: does not fit into memory")
+
+    def improve(self) -> None:
+        """Hill climbing: the best move of one boundary by one layer, until none helps."""
+        self.found.sort(key=lambda pair: pair[1].step_ns)
+        for number, (candidate, best) in enumerate(self.found[:_NUM_IMPROVED]):
+            improved: Evaluated | None = best
+            while improved is not None:
+                best = improved
+                improved = self._best_neighbour(candidate, best)
+            self.found[number] = (candidate, best)
+
+    def _best_neighbour(self, candidate: Candidate, current: Evaluated) -> Evaluated | None:
+        best = None
+        for partition in _neighbours(current.partition):
+            if self._should_stop():
+                break
+            evaluated = self._evaluate(candidate, partition)
+            limit_ns = (best or current).step_ns
+            if not evaluated.over and evaluated.step_ns < limit_ns:
+                best = evaluated
+        return best
+
+    def best(self) -> tuple[Candidate, Evaluated]:
+        """The fastest, and of equally fast ones the one whose fullest worker holds least."""
+        return min(self.found, key=lambda pair: (pair[1].step_ns, max(pair[1].outcome.peak_bytes)))
+
+    def misses(self) -> list[str]:
+        """What is short in the candidate that is nearest to fitting, or why there is none."""
+        if not self.over:
+            return self.refused
+        _, nearest = min(self.over, key=lambda pair: _excess_bytes(self.problem, pair[1]))
+        return list(nearest.over)
+
+    def _evaluate(self, candidate: Candidate, partition: Partition) -> Evaluated:
+        self.num_simulated += 1
+        return candidate.evaluate(partition)
+
+    def _best_ns(self) -> int | None:
+        return min((evaluated.step_ns for _, evaluated in self.found), default=None)
+
+    def _should_stop(self) -> bool:
+        """Never before there is an answer."""
+        self.stopped = bool(self.found) and (self.stopped or self.stop(self._best_ns()))
+        return self.stopped
+
+
+def _excess_bytes(problem: Problem, evaluated: Evaluated) -> int:
+    """What all workers hold over their caps together."""
+    pairs = zip(evaluated.outcome.peak_bytes, problem.cap_bytes, strict=False)
+    return sum(max(0, peak - cap) for peak, cap in pairs)
+
+
+def _replica_counts(problem: Problem, microbatch_size: int) -> list[int]:
+    num_devices = len(problem.cluster.devices)
+    num_microbatches = problem.job.num_sequences // microbatch_size
+    return [
+        count
+        for count in range(1, num_devices + 1)
+        if num_devices % count == 0 and num_microbatches % count == 0
+    ]
+
+
+def _shapes(problem: Problem, refused: list[str]) -> Iterator[Shape]:
+    """Every shape that can run; of the others the reason is added to ``refused``."""
+    for size in problem.microbatch_sizes:
+        for replicas in _replica_counts(problem, size):
+            num_workers = len(problem.cluster.devices) // replicas
+            num_microbatches = problem.job.num_sequences // size // replicas
+            for entry in SCHEDULES.values():
+                for chunks in range(1, _MOST_CHUNKS + 1):
+                    sizes = ScheduleShape(num_workers, num_microbatches, chunks)
+                    if entry.unsupported(sizes) is not None or (chunks > 1 and num_workers == 1):
+                        continue
+                    shape = Shape(entry, sizes, size, replicas)
+                    if sizes.num_stages > problem.num_layers:
+                        refused.append(_too_many_stages(shape, problem.num_layers))
+                    else:
+                        yield shape
+
+
+def _balanced(candidate: Candidate, *, with_caps: bool) -> Partition | None:
+    """The partition with the smallest largest stage; with caps, each stage gets an equal share."""
+    problem, shape = candidate.problem, candidate.shape
+    workers = [
+        candidate.schedule.workers_of_stage[stage][0] for stage in range(shape.schedule.num_stages)
+    ]
+    costs = [
+        problem.layer_costs(problem.device_types[worker], shape.microbatch_size)
+        for worker in workers
+    ]
+    time_ns = np.array(
+        [[cost.forward_ns + problem.backward_ns(cost) for cost in row] for row in costs]
+    )
+    if not with_caps:
+        return balanced_partition(time_ns)
+    share = shape.schedule.chunks_per_worker
+    in_flight = [-(-peak // share) for peak in shape.entry.peak_in_flight(shape.schedule)]
+    keeps_all = problem.job.recompute == "none"
+    bytes_of_stage: NDArray[np.int64] = np.array(
+        [
+            [
+                model_state_bytes(cost.parameter_bytes, problem.profile.dtype, problem.job)
+                + in_flight[worker] * (cost.activation_bytes if keeps_all else 0)
+                for cost in row
+            ]
+            for worker, row in zip(workers, costs, strict=True)
+        ]
+    )
+    cap_bytes = np.array([problem.cap_bytes[worker] // share for worker in workers])
+    return balanced_partition(time_ns, bytes_of_stage=bytes_of_stage, cap_bytes=cap_bytes)
+
+
+def _neighbours(partition: Partition) -> Iterator[Partition]:
+    """Each inner boundary one layer to the left, and to the right, where no stage gets empty."""
+    for stage in range(len(partition) - 1):
+        (first, cut), (_, last) = partition[stage], partition[stage + 1]
+        for moved in (cut - 1, cut + 1):
+            if first < moved < last:
+                pair = ((first, moved), (moved, last))
+                yield (*partition[:stage], *pair, *partition[stage + 2 :])
+
+
+def _lower_bound_ns(problem: Problem) -> int:
+    """No plan of any tried microbatch size and number of replicas is faster."""
+    num_devices = len(problem.cluster.devices)
+    return min(
+        pipeline_bound_ns(
+            problem.chain_times(size),
+            num_workers=num_devices // replicas,
+            num_microbatches=problem.job.num_sequences // size // replicas,
+        )
+        for size in problem.microbatch_sizes
+        for replicas in _replica_counts(problem, size)
+    )
+
+
+def _too_many_stages(shape: Shape, num_layers: int) -> str:
+    return f"{shape}: needs {shape.schedule.num_stages} layers or more, the model has {num_layers}"
