@@ -15,7 +15,7 @@ from evener.executor.failure import Progress
 from evener.executor.loop import Loop
 from evener.executor.parameters import ParameterNames, owners
 from evener.executor.torch_engine import StepState, TorchEngine
-from evener.executor.trace import clock_offsets_ns, note_times, wall_timeline
+from evener.executor.trace import clock_offset_ns, gather_timeline
 from evener.executor.transport import Transport, connections
 from evener.executor.worker_model import WorkerModel, build_worker_model
 from evener.interp.worker import WorkerProgram
@@ -63,8 +63,8 @@ class StepResult:
 
     loss: per token (or sample) that counts. count: how many do. microbatch_losses: sums over what
     counts. grad_norm: before clipping, None where the job does not clip or nothing was updated.
-    timeline: if it was asked for, on worker 0. outputs: if they were asked for, by microbatch, on
-    the workers that hold the last stage.
+    timeline: if it was asked for. outputs: if they were asked for, by microbatch; not equal on all
+    ranks, but what each has: those of the last stage.
     """
 
     loss: float
@@ -126,7 +126,7 @@ class Trainer:
 
         batch: all of it, on every rank. count: what the loss is divided by, if not by what counts
             in this batch: give the sum over all batches that are accumulated.
-        timeline: whether worker 0 gets when every action ran; it costs an exchange.
+        timeline: whether to tell when every action of every worker ran; it costs an exchange.
         """
         loop = self._timed_step_loop if timeline else self._step_loop
         result = self._train(loop, batch, count)
@@ -219,12 +219,14 @@ class Trainer:
             progress=self._progress,
         )
 
-    def _timeline(self, loop: Loop) -> Timeline | None:
-        parts = self.transport.gather(note_times(loop.clock))
-        offsets_ns = clock_offsets_ns(self.transport)
-        if self.transport.worker != 0:
-            return None
-        return wall_timeline(self.plan.lowered(), parts, offsets_ns=offsets_ns, source="measured")
+    def _timeline(self, loop: Loop) -> Timeline:
+        clock = loop.clock
+        assert isinstance(clock, WallClock), "a trainer's loops run on the wall clock"
+        return gather_timeline(self.transport, self.plan.lowered(), clock, self._clock_offset_ns)
+
+    @cached_property
+    def _clock_offset_ns(self) -> int:
+        return clock_offset_ns(self.transport)
 
 
 def trainer_connections(

@@ -1,0 +1,112 @@
+"""The cases of ``evener verify --all``: every schedule, and every way to spread stages."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+from evener.executor.verify import Case
+from evener.ir.action import Action, Kind
+from evener.ir.passes import replicate
+from evener.ir.schedule import Schedule
+from evener.schedules import SCHEDULES, ScheduleShape, one_f_one_b, split_backward
+from evener.spec.job import AdamSpec, SgdSpec
+
+Holders = Sequence[Sequence[int]]
+"""Per stage, the workers that take its microbatches in turn; one named twice takes twice as many."""
+
+MICROBATCHES = range(1, 10)
+CHUNKS = {1: (1, 2, 3, 4), 2: (1, 2, 3), 3: (1, 2), 4: (1, 2)}
+"""Per number of workers, how many stages each holds in the interleaved schedule."""
+
+SPREADS: dict[str, Holders] = {
+    "2 then 1 then 3": ((0, 1, 1), (2,), (3, 4, 4, 5, 5)),
+    "1 then 2": ((0,), (1, 2, 2)),
+    "3 then 1": ((0, 1, 1, 2), (3,)),
+    "2 then 2": ((0, 1), (2, 2, 2, 3)),
+    "V on 2 workers": ((0,), (1,), (1,), (0,)),
+    "all on 1 worker": ((0,), (0,), (0,)),
+    "unequal numbers of stages": ((0,), (0,), (1,), (0,)),
+    "both ends": ((0, 1), (1, 0)),
+    "a shared worker": ((0, 1), (1,), (1, 2)),
+    "2 pipelines of different depth": ((0, 2), (0, 3), (1, 3)),
+}
+
+
+def spread(
+    holders: Holders, num_microbatches: int, *, recomputes: bool = False, name: str = "spread"
+) -> Schedule:
+    """A schedule for any placement: actions in the order of 1F1B with equal times.
+
+    F of (stage s, microbatch m) stands at time 2m + s and B at 2m + 2S - s.  A need always has an
+    earlier time, so ordering every worker by time cannot deadlock.
+    recomputes: whether every second microbatch is recomputed.
+    """
+    num_stages = len(holders)
+    timed: list[list[tuple[int, int, Action]]] = [
+        [] for _ in range(1 + max(worker for group in holders for worker in group))
+    ]
+    for stage, group in enumerate(holders):
+        for microbatch in range(num_microbatches):
+            own = timed[group[microbatch % len(group)]]
+            backward = 2 * microbatch + 2 * num_stages - stage
+            own.append((2 * microbatch + stage, 0, Action(stage, Kind.F, microbatch)))
+            if recomputes and microbatch % 2:
+                own.append((backward, 1, Action(stage, Kind.R, microbatch)))
+            own.append((backward, 2, Action(stage, Kind.B, microbatch)))
+    workers = tuple(
+        tuple(
+            action for *_, action in sorted(own, key=lambda each: (each[0], each[2].stage, each[1]))
+        )
+        for own in timed
+    )
+    return Schedule(name, num_stages, num_microbatches, workers)
+
+
+def all_cases() -> Iterator[Case]:
+    """Everything that ``verify --all`` trains under."""
+    yield from _named_schedules(MICROBATCHES)
+    yield from _spreads((6, 9))
+    yield from _features()
+
+
+def covering_cases() -> Iterator[Case]:
+    """A few of them that together meet every schedule, spread and feature."""
+    yield from _named_schedules((1, 3, 8))
+    yield from _spreads((7,))
+    yield from _features()
+
+
+def _named_schedules(microbatches: Sequence[int]) -> Iterator[Case]:
+    for entry in SCHEDULES.values():
+        for num_workers, chunks in CHUNKS.items():
+            for num_chunks in chunks:
+                for num_microbatches in microbatches:
+                    shape = ScheduleShape(num_workers, num_microbatches, num_chunks)
+                    if entry.unsupported(shape) is None:
+                        yield Case(entry(shape))
+
+
+def _spreads(microbatches: Sequence[int]) -> Iterator[Case]:
+    for name, holders in SPREADS.items():
+        for num_microbatches in microbatches:
+            whole = spread(holders, num_microbatches, name=name)
+            yield Case(whole)
+            yield Case(split_backward(whole), name=f"{name}, I and W")
+
+
+def _features() -> Iterator[Case]:
+    """Each feature turned off or changed alone, on a pipeline and on one with replicas."""
+    chain, wide = ((0,), (1,)), ((0, 1, 1), (2,))
+    for holders in (chain, wide):
+        plain = spread(holders, 5, name="features")
+        case = Case(split_backward(plain))
+        yield replace(case, tied=False)
+        yield replace(case, dropout=0.0)
+        yield replace(case, clip_norm=None)
+        yield replace(case, ragged=False)
+        yield replace(case, optimizer=SgdSpec(momentum=0.9, weight_decay=0.01), name="SGD")
+        yield replace(case, optimizer=AdamSpec(weight_decay=0.1), name="AdamW")
+        yield replace(case, optimizer=AdamSpec(kind="adam"), name="Adam")
+        yield replace(case, split="graph", name="graph split")
+        yield Case(spread(holders, 5, recomputes=True, name="recompute"))
+        yield Case(split_backward(spread(holders, 5, recomputes=True)), name="recompute, I and W")
+    yield Case(replicate(one_f_one_b(ScheduleShape(2, 3)), 2), name="2 replicas")

@@ -1,0 +1,358 @@
+"""Parity: does training under a plan give the numbers of a single process?
+
+A tiny model with everything that has gone wrong elsewhere (tied embeddings, dropout, clipping,
+ignored targets, microbatches of unequal size and length) is trained for some steps, once by a plain
+PyTorch loop in this process and once under the schedule in real processes.  Losses, gradients
+before clipping, gradient norms and the parameters after the last step are compared in float64.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from itertools import groupby, pairwise
+from math import inf, isnan
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from evener.executor.launch import Rank, run_workers
+from evener.executor.torch_transport import TorchTransport
+from evener.executor.train import Trainer, TrainOptions, trainer_connections
+from evener.ir.passes import replicate
+from evener.ir.plan import Plan
+from evener.ir.schedule import Schedule
+from evener.modules.backward_split import Way
+from evener.modules.keyed_rng import key
+from evener.modules.optimizer import optimizer_factory
+from evener.modules.reference import build_layers, layer_name
+from evener.spec.job import AdamSpec, JobSpec, OptimizerSpec
+from evener.spec.model import ModelSpec
+
+STEPS = 3
+TOLERANCE = 1e-12
+"""The largest difference that counts as none, in float64."""
+
+_MICROBATCH_SIZE = 2
+_SEQUENCE_LENGTH = 5
+_VOCABULARY_SIZE = 11
+_MIN_LAYERS = 6
+
+
+@dataclass(frozen=True)
+class Case:
+    """One schedule and how the tiny model is trained under it.
+
+    schedule: compute actions only. tied: whether the embedding and the head share their matrix.
+    ragged: whether microbatches differ in size and sequence length.
+    """
+
+    schedule: Schedule
+    tied: bool = True
+    dropout: float = 0.1
+    clip_norm: float | None = 0.1
+    ragged: bool = True
+    optimizer: OptimizerSpec = field(default_factory=AdamSpec)
+    split: Way | None = None
+    name: str = ""
+
+    def __str__(self) -> str:
+        schedule = self.schedule
+        text = (
+            f"{self.name or schedule.name}, {schedule.num_stages} stages, "
+            f"{schedule.num_microbatches} microbatches, {schedule.num_workers} workers"
+        )
+        features = {
+            "tied": self.tied,
+            "dropout": self.dropout > 0,
+            "clipped": self.clip_norm is not None,
+            "ragged": self.ragged,
+        }
+        return ", ".join([text, *(name for name, is_on in features.items() if is_on)])
+
+
+@dataclass(frozen=True)
+class Parity:
+    """The largest absolute differences from the single process, over all steps and workers."""
+
+    case: str
+    loss: float
+    gradient: float
+    grad_norm: float
+    parameter: float
+
+    @property
+    def worst(self) -> float:
+        return max(self.loss, self.gradient, self.grad_norm, self.parameter)
+
+    @property
+    def holds(self) -> bool:
+        return self.worst <= TOLERANCE
+
+
+@dataclass
+class _Trace:
+    """What a training leaves: per step loss, gradients and norm, and the parameters at its end."""
+
+    losses: list[float] = field(default_factory=list)
+    gradients: list[dict[str, Tensor]] = field(default_factory=list)
+    grad_norms: list[float | None] = field(default_factory=list)
+    parameters: dict[str, Tensor] = field(default_factory=dict)
+
+
+def verify(schedule: Schedule | Plan, **options: Any) -> Parity:
+    """Train under one schedule, or that of a plan, and compare.
+
+    options: the other fields of ``Case``; a plan sets clip_norm, optimizer and tied from its own.
+    """
+    if isinstance(schedule, Plan):
+        job = schedule.job
+        plan_options = {
+            "clip_norm": job.clip_norm,
+            "optimizer": job.optimizer,
+            "tied": bool(schedule.tied),
+            "name": f"{schedule.model} under {schedule.schedule.name}",
+        }
+        compute_only = replicate(schedule.schedule, schedule.replicas)
+        return next(verify_cases([Case(compute_only, **{**plan_options, **options})]))
+    return next(verify_cases([Case(schedule, **options)]))
+
+
+def verify_cases(cases: Sequence[Case], *, timeout_s: float = 600.0) -> Iterator[Parity]:
+    """Train and compare case after case, those of one number of workers in the same processes.
+
+    timeout_s: for all cases of one number of workers.
+    """
+    by_workers = sorted(cases, key=lambda case: case.schedule.num_workers)
+    for num_workers, group in groupby(by_workers, key=lambda case: case.schedule.num_workers):
+        worlds = [_World.of(case) for case in group]
+        expected = [_train_alone(world) for world in worlds]
+        run = _Run(worlds, expected)
+        found = run_workers(run.compare, num_workers, timeout_s=timeout_s)
+        for index, world in enumerate(worlds):
+            yield _worst_of(str(world.case), [rank[index] for rank in found])
+
+
+@dataclass(frozen=True)
+class _World:
+    """A case with its model, plan and data."""
+
+    case: Case
+    model: ModelSpec
+    plan: Plan
+    batches: list[list[dict[str, Tensor]]]
+
+    @classmethod
+    def of(cls, case: Case) -> "_World":
+        num_stages = case.schedule.num_stages
+        model = tiny_model(max(_MIN_LAYERS, num_stages), tied=case.tied, dropout=case.dropout)
+        plan = _plan(case, model)
+        return cls(case, model, plan, [_batch(case, step) for step in range(STEPS)])
+
+
+def tiny_model(num_layers: int, *, tied: bool, dropout: float) -> ModelSpec:
+    """Embedding, then attention and two kinds of feed-forward in turn, and a head."""
+    inner = ["attention", "mlp", "plain"]
+    chosen = [inner[index % 3] for index in range(num_layers - 2)]
+    layers: dict[str, dict[str, Any]] = {
+        "embedding": {"kind": "embedding", "dropout": dropout},
+        "attention": {
+            "kind": "attention",
+            "num_heads": 2,
+            "num_kv_heads": 1,
+            "head_dim": 4,
+            "qkv_bias": True,
+            "dropout": dropout,
+        },
+        "mlp": {"kind": "mlp", "intermediate_size": 12, "dropout": dropout},
+        "plain": {
+            "kind": "mlp",
+            "intermediate_size": 10,
+            "gated": False,
+            "bias": True,
+            "activation": "gelu",
+            "dropout": dropout,
+        },
+        "head": {"kind": "head"},
+    }
+    pattern = ["embedding", *chosen, "head"]
+    return ModelSpec.model_validate(
+        {
+            "name": "tiny",
+            "hidden_size": 8,
+            "vocabulary_size": _VOCABULARY_SIZE,
+            "tied_embeddings": tied,
+            "pattern": " ".join(pattern),
+            "layer": {name: spec for name, spec in layers.items() if name in pattern},
+        }
+    )
+
+
+def _plan(case: Case, model: ModelSpec) -> Plan:
+    schedule = case.schedule
+    num_layers = len(model.layers)
+    cuts = [stage * num_layers // schedule.num_stages for stage in range(schedule.num_stages + 1)]
+    job = JobSpec.model_validate(
+        {
+            "global_batch_sequences": schedule.num_microbatches * _MICROBATCH_SIZE,
+            "sequence_length": _SEQUENCE_LENGTH,
+            "dtypes": dict.fromkeys(
+                ("parameters", "gradients", "optimizer", "activations"), "float64"
+            ),
+            "optimizer": case.optimizer.model_dump(),
+            "clip_norm": case.clip_norm,
+            "seed": 7,
+        }
+    )
+    is_tied = case.tied and schedule.num_stages > 1
+    return Plan(
+        model=model.name,
+        model_fingerprint=model.fingerprint(),
+        layer_names=tuple(layer.name for layer in model.layers),
+        partition=tuple(pairwise(cuts)),
+        devices=tuple((f"cpu:{worker}",) for worker in range(schedule.num_workers)),
+        microbatch_size=_MICROBATCH_SIZE,
+        sequence_length=_SEQUENCE_LENGTH,
+        job=job,
+        tied=((0, schedule.num_stages - 1),) if is_tied else (),
+        schedule=schedule,
+    )
+
+
+def _batch(case: Case, step: int) -> list[dict[str, Tensor]]:
+    """The microbatches of one step; in each, some targets are ignored."""
+    generator = torch.Generator().manual_seed(1000 + step)
+    microbatches = []
+    for index in range(case.schedule.num_microbatches):
+        extra = index % 3 if case.ragged else 0
+        shape = (_MICROBATCH_SIZE + extra, _SEQUENCE_LENGTH + extra)
+        inputs, targets = torch.randint(_VOCABULARY_SIZE, (2, *shape), generator=generator)
+        targets[0, : 1 + index % 4] = -100
+        microbatches.append({"inputs": inputs, "targets": targets})
+    return microbatches
+
+
+def _train_alone(world: _World) -> _Trace:
+    """The oracle: the plain training loop of a single process."""
+    job, trace = world.plan.job, _Trace()
+    layers = build_layers(world.model, dtype=torch.float64, seed=job.seed)
+    # A tied matrix has the name of its first place: the same tensor does not come twice.
+    model = nn.ModuleDict({layer_name(index)[len("layers.") :]: m for index, m in layers.items()})
+    parameters = {f"layers.{name}": parameter for name, parameter in model.named_parameters()}
+    optimizer = optimizer_factory(job.optimizer)(list(parameters.values()))
+    for step, microbatches in enumerate(world.batches):
+        count = sum(int((each["targets"] != -100).sum()) for each in microbatches)
+        total = 0.0
+        for index, microbatch in enumerate(microbatches):
+            x = microbatch["inputs"]
+            for layer_index, layer in layers.items():
+                torch.manual_seed(key(job.seed, step, layer_index, index))
+                x = layer(x)
+            logits, targets = x.flatten(0, 1), microbatch["targets"].flatten()
+            loss = functional.cross_entropy(logits, targets, reduction="sum")
+            (loss / count).backward()
+            total += loss.item()
+        trace.losses.append(total / count)
+        trace.gradients.append(_copies(parameters))
+        norm = nn.utils.clip_grad_norm_(parameters.values(), job.clip_norm or inf)
+        trace.grad_norms.append(None if job.clip_norm is None else float(norm))
+        optimizer.step()
+        optimizer.zero_grad()
+    trace.parameters = {name: each.detach().clone() for name, each in parameters.items()}
+    return trace
+
+
+def _copies(parameters: Mapping[str, nn.Parameter]) -> dict[str, Tensor]:
+    return {name: p.grad.clone() for name, p in parameters.items() if p.grad is not None}
+
+
+@dataclass(frozen=True)
+class _Run:
+    """What every worker process does: all worlds one after another over one transport."""
+
+    worlds: list[_World]
+    expected: list[_Trace]
+
+    def compare(self, rank: Rank) -> list[Parity]:
+        found = [trainer_connections(world.plan) for world in self.worlds]
+        transport = TorchTransport(
+            rank.store,
+            worker=rank.index,
+            num_workers=rank.num_ranks,
+            pairs=sorted({pair for pairs, _ in found for pair in pairs}),
+            groups=sorted({group for _, groups in found for group in groups}),
+        )
+        parities = []
+        for world, expected in zip(self.worlds, self.expected, strict=True):
+            trainer = Trainer(
+                world.plan, world.model, transport, TrainOptions(split=world.case.split)
+            )
+            held = transport.gather(sorted(trainer.model.parameters))
+            if {name for names in held for name in names} != set(expected.parameters):
+                raise AssertionError(f"{world.case}: the workers do not hold the whole model")
+            parities.append(_difference(str(world.case), _train(trainer, world), expected))
+        transport.close()
+        return parities
+
+
+def _train(trainer: Trainer, world: _World) -> _Trace:
+    """The same training under the plan, on this worker."""
+    trace = _Trace()
+    taken: dict[str, Tensor] = {}
+    trainer.engine.on_gradients = lambda parameters: taken.update(_copies(parameters))
+    for microbatches in world.batches:
+        result = trainer.step(microbatches)
+        trace.losses.append(result.loss)
+        trace.grad_norms.append(result.grad_norm)
+        trace.gradients.append(dict(taken))
+        taken.clear()
+    trace.parameters = {name: each.detach() for name, each in trainer.model.parameters.items()}
+    return trace
+
+
+def _difference(case: str, ours: _Trace, expected: _Trace) -> Parity:
+    """How far one worker is from the oracle, in the parameters that it holds."""
+    held = list(ours.parameters)
+    return Parity(
+        case,
+        loss=_farthest(ours.losses, expected.losses),
+        gradient=max(map(partial(_farthest_tensor, held), ours.gradients, expected.gradients)),
+        grad_norm=_farthest(ours.grad_norms, expected.grad_norms),
+        parameter=_farthest_tensor(held, ours.parameters, expected.parameters),
+    )
+
+
+def _farthest(ours: Sequence[float | None], expected: Sequence[float | None]) -> float:
+    pairs = zip(ours, expected, strict=True)
+    return max(_distance(a, b) for a, b in pairs)
+
+
+def _distance(ours: float | None, expected: float | None) -> float:
+    if ours is None or expected is None:
+        return 0.0 if ours is expected else inf
+    difference = abs(ours - expected)
+    return inf if isnan(difference) else difference
+
+
+def _farthest_tensor(
+    names: Sequence[str], ours: Mapping[str, Tensor], expected: Mapping[str, Tensor]
+) -> float:
+    farthest = 0.0
+    for name in names:
+        our, their = ours.get(name), expected.get(name)
+        if our is None or their is None or our.shape != their.shape:
+            farthest = max(farthest, 0.0 if our is None and their is None else inf)
+        else:
+            farthest = max(farthest, _distance(float((our - their).abs().max()), 0.0))
+    return farthest
+
+
+def _worst_of(case: str, parities: Sequence[Parity]) -> Parity:
+    return Parity(
+        case,
+        loss=max(each.loss for each in parities),
+        gradient=max(each.gradient for each in parities),
+        grad_norm=max(each.grad_norm for each in parities),
+        parameter=max(each.parameter for each in parities),
+    )
