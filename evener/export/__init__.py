@@ -1,0 +1,7 @@
+"""Plans and timelines in the formats of other systems."""
+
+from evener.export.exporter import Exporter, Reason
+from evener.export.perfetto import chrome_trace, write_trace
+from evener.export.torch_csv import TorchCsv
+
+__all__ = ["Exporter", "Reason", "TorchCsv", "chrome_trace", "write_trace"]

@@ -1,0 +1,140 @@
+"""What is written is what the installed torch reads; what it cannot say is refused by name."""
+
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from evener.errors import ExportError
+from evener.export import TorchCsv
+from evener.ir.action import Action, Kind
+from evener.ir.plan import Plan
+from evener.ir.schedule import Schedule
+from evener.ir.text import parse_action
+from evener.schedules import interleaved_one_f_one_b, one_f_one_b, zb_h1, zb_h2
+from evener.schedules.shape import ScheduleShape
+
+SCHEDULES = {
+    "one_f_one_b": one_f_one_b(ScheduleShape(num_workers=3, num_microbatches=4)),
+    "interleaved": interleaved_one_f_one_b(
+        ScheduleShape(num_workers=2, num_microbatches=4, chunks_per_worker=2)
+    ),
+    "zb_h1": zb_h1(ScheduleShape(num_workers=3, num_microbatches=5)),
+    "zb_h2": zb_h2(ScheduleShape(num_workers=2, num_microbatches=4)),
+}
+
+
+def rows(*texts: str) -> tuple[tuple[Action, ...], ...]:
+    return tuple(tuple(parse_action(token) for token in text.split()) for text in texts)
+
+
+def reasons(plan: Plan) -> list[str]:
+    return [str(reason) for reason in TorchCsv().unsupported(plan)]
+
+
+def test_golden_file(make_plan, tmp_path: Path) -> None:
+    plan = make_plan(one_f_one_b(ScheduleShape(num_workers=2, num_microbatches=3)))
+    TorchCsv().write(plan, tmp_path / "schedule.csv")
+    # Worker 0 runs one forward more before its first backward than worker 1.
+    assert (tmp_path / "schedule.csv").read_text(encoding="utf-8") == (
+        "0F0,0F1,0B0,0F2,0B1,0B2\n1F0,1B0,1F1,1B1,1F2,1B2\n"
+    )
+
+
+@pytest.mark.parametrize("name", SCHEDULES)
+def test_torch_reads_every_action_back(name: str, make_plan, tmp_path: Path) -> None:
+    from torch.distributed.pipelining.schedules import _PipelineScheduleRuntime
+
+    schedule = SCHEDULES[name]
+    TorchCsv().write(make_plan(schedule), tmp_path / "schedule.csv")
+    # torch asks a stage for no more than its place until tensors flow.
+    stage = SimpleNamespace(
+        num_stages=schedule.num_stages,
+        group_size=schedule.num_workers,
+        group_rank=0,
+        is_first=True,
+        is_last=False,
+        has_backward=True,
+        stage_index=0,
+        submod=None,
+    )
+    runtime = _PipelineScheduleRuntime([stage], schedule.num_microbatches)
+    # Validates the order and adds messages; raises for what torch could not run.
+    runtime._load_csv(str(tmp_path / "schedule.csv"), format="compute_only")
+    loaded = tuple(
+        tuple(parse_action(str(action)) for action in runtime.pipeline_order[rank])
+        for rank in range(schedule.num_workers)
+    )
+    assert loaded == schedule.workers
+    assert runtime.stage_index_to_group_rank == {
+        stage: workers[0] for stage, workers in enumerate(schedule.workers_of_stage)
+    }
+    # torch derives the messages by replaying the order; all of them were found.
+    lowered = [str(a) for row in runtime.pipeline_order_with_comms.values() for a in row]
+    crossing = sum(
+        schedule.workers_of_stage[stage] != schedule.workers_of_stage[stage + 1]
+        for stage in range(schedule.num_stages - 1)
+    )
+    num_messages = sum("SEND" in text or "RECV" in text for text in lowered)
+    assert num_messages == 4 * crossing * schedule.num_microbatches
+
+
+def test_replicas_are_refused(make_plan) -> None:
+    assert reasons(make_plan(SCHEDULES["zb_h1"], replicas=2)) == [
+        "2 replicas: the file is of one pipeline; export the plan with replicas = 1 and replicate "
+        "it over a data-parallel mesh"
+    ]
+
+
+def test_tied_parameters_are_refused(make_plan) -> None:
+    (reason,) = reasons(make_plan(SCHEDULES["one_f_one_b"], tied=((0, 2),)))
+    assert reason.startswith("stages 0 and 2 share parameters: torch would leave each with its own")
+
+
+def test_a_stage_on_two_workers_is_refused(make_plan) -> None:
+    workers = rows("0F0 0B0", "0F1 0B1", "1F0 1B0 1F1 1B1")
+    (reason,) = reasons(make_plan(Schedule("wide", 2, 2, workers)))
+    assert reason.startswith("stage 0 is on workers 0, 1: torch holds every stage on one rank")
+
+
+def test_actions_that_the_file_has_no_word_for_are_refused(make_plan) -> None:
+    workers = rows("0F0 0F1 0R0 0B0 0R1 0B1", "1F0 1B0 1F1 1B1")
+    side = (*workers[1], Action(1, Kind.X, name="shampoo"))
+    assert reasons(make_plan(Schedule("recomputed", 2, 2, (workers[0], side)))) == [
+        "2 R actions, the first is 0R0: the file knows F, B, I, W only; plan without R",
+        "1 X actions, the first is 1X:shampoo: the file knows F, B, I, W only; plan without X",
+    ]
+
+
+def test_slices_are_refused(make_plan) -> None:
+    workers = rows("0F0.0 0F0.1 0B0.1 0B0.0", "1F0.0 1F0.1 1B0.1 1B0.0")
+    (reason,) = reasons(make_plan(Schedule("sliced", 2, 1, workers, num_slices=2)))
+    assert reason.startswith("2 token slices per microbatch")
+
+
+def test_a_stage_graph_is_refused(make_plan) -> None:
+    # Stages 0 and 1 both feed stage 2: the edge 0-1 of the chain is absent, 0-2 is added.
+    workers = rows("0F0 0B0", "1F0 1B0", "2F0 2B0")
+    schedule = Schedule("joined", 3, 1, workers, edges=((0, 2), (1, 2)))
+    found = reasons(make_plan(schedule))
+    assert [text.split(":")[0] for text in found] == [
+        "the stages are not a chain, see 0 to 1",
+        "the stages are not a chain, see 0 to 2",
+    ]
+
+
+def test_losses_out_of_order_are_refused(make_plan) -> None:
+    workers = rows("0F1 0F0 0B1 0B0", "1F1 1F0 1B1 1B0")
+    (reason,) = reasons(make_plan(Schedule("reversed", 2, 2, workers)))
+    assert reason.startswith("the last stage runs microbatch 1 where 0 is due: torch stores losses")
+
+
+def test_all_reasons_come_at_once_and_nothing_is_written(make_plan, tmp_path: Path) -> None:
+    plan = make_plan(SCHEDULES["one_f_one_b"], replicas=2, tied=((0, 2),))
+    with pytest.raises(ExportError) as caught:
+        TorchCsv().write(plan, tmp_path / "schedule.csv")
+    assert str(caught.value).startswith(
+        "torch's schedule CSV cannot express this plan (one_f_one_b of tiny):\n  2 replicas: "
+    )
+    assert len(caught.value.violations) == 2
+    assert not (tmp_path / "schedule.csv").exists()
