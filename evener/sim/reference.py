@@ -31,7 +31,7 @@ def simulate_by_events(schedule: Schedule, costs: CostTable) -> Timeline:
 
     Raises ScheduleError if the schedule is incomplete or gets stuck.
     """
-    play = _Play(schedule, costs)
+    play = EventLoop(schedule, costs)
     play.run()
     memory_bytes, peak_bytes = _memory(schedule, costs)
     return Timeline(
@@ -44,7 +44,7 @@ def simulate_by_events(schedule: Schedule, costs: CostTable) -> Timeline:
     )
 
 
-class _Play:
+class EventLoop:
     """One run. Actions are named by their index in flat order."""
 
     def __init__(self, schedule: Schedule, costs: CostTable) -> None:
