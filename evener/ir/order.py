@@ -7,8 +7,7 @@ stream of each of its workers.  The schedule runs to the end, whatever the times
 these waits have no cycle.
 """
 
-from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -18,7 +17,10 @@ from evener.ir.dependencies import Dependencies, resolve
 from evener.ir.rules import RULES, Stream
 from evener.ir.schedule import MESSAGE_KINDS, Schedule
 
-StreamKey: TypeAlias = tuple[Stream, int, int]
+Queue: TypeAlias = tuple[Stream, int]
+"""A stream of one worker; for messages with the worker at the other end, else -1."""
+
+_COMPUTE: Queue = (Stream.COMPUTE, -1)
 
 # Enough starting points for a short cycle where a walk finds a long one.
 _MAX_STARTS = 16
@@ -83,6 +85,7 @@ class _Graph:
                 self._merge((send, receive))
         for group in dependencies.collectives:
             self._merge(group)
+        self.queue_of: list[Queue] = []
         self.issue_after: list[int] = []
         self.stream_after: list[int] = []
         self._read_lists()
@@ -96,19 +99,19 @@ class _Graph:
     def _read_lists(self) -> None:
         """Fill in what list order says, worker by worker."""
         last_compute: dict[int, int] = {}
-        last: dict[StreamKey, int] = {}
+        last: dict[tuple[int, Queue], int] = {}
         for index, worker in enumerate(self.worker_of):
             stream = RULES[self.actions[index].kind].stream
+            partner = self.match[index]
+            queue = (stream, self.worker_of[partner] if partner >= 0 else -1)
+            self.queue_of.append(queue)
             self.issue_after.append(last_compute.get(worker, -1))
             if stream is Stream.COMPUTE:
                 last_compute[worker] = index
                 self.stream_after.append(-1)
             else:
-                partner = self.match[index]
-                peer = self.worker_of[partner] if partner >= 0 else -1
-                key = (stream, worker, peer)
-                self.stream_after.append(last.get(key, -1))
-                last[key] = index
+                self.stream_after.append(last.get((worker, queue), -1))
+                last[worker, queue] = index
 
     def order(self) -> Order:
         num_open = [0] * len(self.actions)
@@ -150,32 +153,18 @@ class _Graph:
     def _cycle(self, stuck: set[int]) -> list[int]:
         """A short cycle of stuck events, each waiting for the next."""
         walk = [min(stuck)]
-        seen = {walk[0]: 0}
-        while True:
-            event = next(self._events_before(walk[-1], stuck))
-            if event in seen:
-                walk = walk[seen[event] :]
-                break
-            seen[event] = len(walk)
+        place = {walk[0]: 0}
+        while (event := next(self._events_before(walk[-1], stuck))) not in place:
+            place[event] = len(walk)
             walk.append(event)
-        starts = sorted(walk)[:_MAX_STARTS]
-        return min((self._shortest_cycle(start, stuck) for start in starts), key=len)
-
-    def _shortest_cycle(self, start: int, stuck: set[int]) -> list[int]:
-        """The shortest cycle through one event, by breadth-first search."""
-        came_from = {start: start}
-        queue = deque([start])
-        while True:
-            event = queue.popleft()
-            for before in self._events_before(event, stuck):
-                if before == start:
-                    path = [event]
-                    while path[-1] != start:
-                        path.append(came_from[path[-1]])
-                    return path[::-1]
-                if before not in came_from:
-                    came_from[before] = event
-                    queue.append(before)
+        walk = walk[place[event] :]
+        walk = _shortest_cycle(walk, lambda event: self._events_before(event, stuck))
+        # What stands far before something in a list holds it up as well as its neighbour does.
+        after = {
+            event: [other for other in walk if other != event and self._reason(event, other)]
+            for event in walk
+        }
+        return _shortest_cycle(walk, after.__getitem__)
 
     def _sentences(self, cycle: list[int]) -> tuple[str, ...]:
         return tuple(
@@ -183,21 +172,36 @@ class _Graph:
             for event, before in zip(cycle, (*cycle[1:], cycle[0]), strict=True)
         )
 
+    def _reason(self, event: int, other: int) -> tuple[int, int, bool] | None:
+        """Actions of the two events of which the first waits for the second, if there are any.
+
+        The third value tells that list order alone makes it wait.
+        """
+        found = None
+        for index in self.members.get(event, (event,)):
+            for before in self.members.get(other, (other,)):
+                if before in self.needs[index]:
+                    return index, before, False
+                if (
+                    self.worker_of[index] == self.worker_of[before]
+                    and before < index
+                    and self.queue_of[before] in (self.queue_of[index], _COMPUTE)
+                ):
+                    found = index, before, True
+        return found
+
     def _sentence(self, event: int, other: int) -> str:
         """Why one event waits for another."""
-        index, before = next(
-            (index, before)
-            for index in self.members.get(event, (event,))
-            for before in self._waits(index)
-            if self.event_of[before] == other
-        )
+        reason = self._reason(event, other)
+        assert reason is not None, "an event waits only for a reason"
+        index, before, by_list = reason
         worker = self.worker_of[index]
         who = "it" if self.worker_of[before] == worker else f"worker {self.worker_of[before]}"
         text = (
             f"worker {worker} cannot {self._verb(index)[0]} {self._name(index)} before "
             f"{who} has {self._verb(before)[1]} {self._name(before)}"
         )
-        return text if before in self.needs[index] else f"{text}, which its list has before it"
+        return f"{text}, which its list has before it" if by_list else text
 
     def _verb(self, index: int) -> tuple[str, str]:
         kind = self.actions[index].kind
@@ -213,3 +217,26 @@ class _Graph:
             return str(self.actions[index])
         partners = ", ".join(f"worker {self.worker_of[i]}: {self.actions[i]}" for i in others)
         return f"{self.actions[index]} ({partners})"
+
+
+def _shortest_cycle(events: list[int], before: Callable[[int], Iterable[int]]) -> list[int]:
+    """The shortest cycle through any of the first few events, each waiting for the next."""
+    found = (_shortest_cycle_through(start, before) for start in sorted(events)[:_MAX_STARTS])
+    return min(found, key=len)
+
+
+def _shortest_cycle_through(start: int, before: Callable[[int], Iterable[int]]) -> list[int]:
+    """The shortest cycle through one event that is on a cycle, by breadth-first search."""
+    came_from = {start: start}
+    queue = [start]
+    for event in queue:  # grows while it is read
+        for other in before(event):
+            if other == start:
+                path = [event]
+                while path[-1] != start:
+                    path.append(came_from[path[-1]])
+                return path[::-1]
+            if other not in came_from:
+                came_from[other] = event
+                queue.append(other)
+    raise AssertionError("the event is on no cycle")

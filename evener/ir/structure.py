@@ -76,21 +76,26 @@ def _wrong_index(schedule: Schedule, action: Action) -> Iterator[str]:
     if RULES[kind].whole_stage:
         if microbatch is not None or token_slice is not None:
             yield f"{kind} acts on a whole stage: write no microbatch"
-    elif microbatch is None:
-        if kind is not Kind.X:
-            yield f"{kind} needs a microbatch"
-    elif not 0 <= microbatch < schedule.num_microbatches:
-        yield _range("microbatches", schedule.num_microbatches)
-    if token_slice is not None:
-        if schedule.num_slices == 1:
-            yield "microbatches are not cut into slices: write none"
-        elif not 0 <= token_slice < schedule.num_slices:
-            yield _range("slices", schedule.num_slices)
-    elif schedule.num_slices > 1 and kind is not Kind.X and not RULES[kind].whole_stage:
-        yield f"microbatches are cut into {schedule.num_slices} slices: write one"
+    else:
+        yield from _wrong_cell_index(schedule, action)
     if (name is not None) != (kind is Kind.X):
         yield "X needs a name, and nothing else has one"
     yield from _wrong_peer(schedule, action)
+
+
+def _wrong_cell_index(schedule: Schedule, action: Action) -> Iterator[str]:
+    if action.microbatch is None:
+        if action.kind is not Kind.X:
+            yield f"{action.kind} needs a microbatch"
+    elif not 0 <= action.microbatch < schedule.num_microbatches:
+        yield _range("microbatches", schedule.num_microbatches)
+    if action.slice is None:
+        if schedule.num_slices > 1 and action.kind is not Kind.X:
+            yield f"microbatches are cut into {schedule.num_slices} slices: write one"
+    elif schedule.num_slices == 1:
+        yield "microbatches are not cut into slices: write none"
+    elif not 0 <= action.slice < schedule.num_slices:
+        yield _range("slices", schedule.num_slices)
 
 
 def _wrong_peer(schedule: Schedule, action: Action) -> Iterator[str]:
