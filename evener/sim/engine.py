@@ -40,8 +40,8 @@ def simulate(schedule: Schedule, costs: CostTable) -> Timeline:
     of another number of workers or stages, ProfileError if side work has no time.
     """
     layout = layout_of(compile_program(schedule))
-    result = _empty_result(layout)
-    kernel.run(layout.order, layout.classes, _price(layout, schedule, costs), result)
+    result = result_for(layout)
+    kernel.run(layout.order, layout.classes, price_classes(layout, schedule, costs), result)
     return Timeline(
         source="predicted",
         schedule=schedule,
@@ -58,10 +58,12 @@ def simulate_many(schedule: Schedule, tables: Sequence[CostTable]) -> list[Outco
     Raises what ``simulate`` raises.
     """
     layout = layout_of(compile_program(schedule))
-    result = _empty_result(layout)
+    result = result_for(layout)
     outcomes = []
     for costs in tables:
-        step_ns = kernel.run(layout.order, layout.classes, _price(layout, schedule, costs), result)
+        step_ns = kernel.run(
+            layout.order, layout.classes, price_classes(layout, schedule, costs), result
+        )
         busy, warm_up, cool_down = (
             tuple(times.tolist())
             for times in (result.busy_ns, result.warm_up_ns, result.cool_down_ns)
@@ -88,19 +90,19 @@ def makespans(schedule: Schedule, costs: CostTable, time_ns: Int) -> Int:
     layout = layout_of(compile_program(schedule))
     if time_ns.shape[1:] != costs.time_ns.shape:
         raise UsageError(_other_times(time_ns, costs))
-    price = _price(layout, schedule, costs)
+    prices = price_classes(layout, schedule, costs)
     worker, stage, kind = layout.times
     durations_ns = np.ascontiguousarray(time_ns[:, worker, stage, kind])
     fixed = layout.is_send | layout.is_receive
     fixed[[number for number, _ in layout.named]] = True
-    durations_ns[:, fixed] = price.duration_ns[fixed]
+    durations_ns[:, fixed] = prices.duration_ns[fixed]
     steps_ns: Int = kernel.play_many(
-        layout.order, layout.classes, price, durations_ns, _empty_result(layout)
+        layout.order, layout.classes, prices, durations_ns, result_for(layout)
     )
     return steps_ns
 
 
-def _price(layout: Layout, schedule: Schedule, costs: CostTable) -> Costs:
+def price_classes(layout: Layout, schedule: Schedule, costs: CostTable) -> Costs:
     """What each class of actions costs."""
     _require_costs_of(schedule, costs)
     source, target, stage, is_activation = layout.wires
@@ -149,7 +151,8 @@ def _require_costs_of(schedule: Schedule, costs: CostTable) -> None:
         raise UsageError(_other_size(schedule, costs))
 
 
-def _empty_result(layout: Layout) -> Result:
+def result_for(layout: Layout) -> Result:
+    """Room for what the kernel computes."""
     num_actions, num_workers = len(layout.order.flat), layout.num_workers
     num_lanes = max(num_workers, int(layout.classes.lane.max(initial=0)) + 1)
     return Result(

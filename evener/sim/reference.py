@@ -6,7 +6,7 @@ tested against to the nanosecond.  It is some hundred times slower.
 
 import heapq
 from array import array
-from collections import defaultdict, deque
+from collections import deque
 from itertools import islice
 from typing import TypeAlias
 
@@ -57,6 +57,15 @@ class EventLoop:
         self.worker_of = dependencies.worker_of
         self.match = dependencies.match
         self.group_of = {i: group for group in dependencies.collectives for i in group}
+        numbers: dict[Queue, int] = {}
+        self.queue_of = [
+            numbers.setdefault(self._queue(index), len(numbers))
+            for index in range(len(self.actions))
+        ]
+        self.waiting: list[deque[int]] = [deque() for _ in numbers]
+        self.is_running = [False] * len(numbers)
+        self.is_receive = [action.kind in RECEIVES for action in self.actions]
+        self.holds_worker = [RULES[action.kind].stream is Stream.COMPUTE for action in self.actions]
         self.num_awaited = [len(needs) for needs in dependencies.needs]
         self.needed_by: list[list[int]] = [[] for _ in self.actions]
         for index, needs in enumerate(dependencies.needs):
@@ -65,8 +74,6 @@ class EventLoop:
         self.unissued: list[deque[int]] = [deque() for _ in schedule.workers]
         for index, worker in enumerate(self.worker_of):
             self.unissued[worker].append(index)
-        self.queues: defaultdict[Queue, deque[int]] = defaultdict(deque)
-        self.running: set[Queue] = set()
         self.num_ended = 0
         self.start_ns = [0] * len(self.actions)
         self.end_ns = [0] * len(self.actions)
@@ -83,10 +90,10 @@ class EventLoop:
             else:
                 self._hear(hearing, now)
         if self.num_ended < len(self.actions):
-            waiting = [queue[0] for queue in self.queues.values() if queue]
+            stuck = sorted(waiting[0] for waiting in self.waiting if waiting)
             raise ScheduleError(
                 "the schedule gets stuck before",
-                [f"worker {self.worker_of[i]}: {self.actions[i]}" for i in sorted(waiting)],
+                [f"worker {self.worker_of[i]}: {self.actions[i]}" for i in stuck],
             )
 
     def _issue(self, worker: int, now: int) -> None:
@@ -94,25 +101,23 @@ class EventLoop:
         unissued, held = self.unissued[worker], False
         while unissued and not held:
             index = unissued.popleft()
-            if self.actions[index].kind in RECEIVES:
+            if self.is_receive[index]:
                 continue  # started by its SEND
-            queue = self._queue(index)
-            held = queue[0] is Stream.COMPUTE
-            self.queues[queue].append(index)
-            self._start_first(queue, now)
+            held = self.holds_worker[index]
+            self.waiting[self.queue_of[index]].append(index)
+            self._start_first(self.queue_of[index], now)
 
-    def _start_first(self, queue: Queue, now: int) -> None:
+    def _start_first(self, queue: int, now: int) -> None:
         """Start what stands first in a queue, if it can start now."""
-        waiting = self.queues[queue]
-        if not waiting:
+        if not self.waiting[queue]:
             return
-        index = waiting[0]
+        index = self.waiting[queue][0]
         group = self.group_of.get(index, (index,))
         if not all(self._is_ready(member) for member in group):
             return
         duration_ns = max(self._duration_ns(member) for member in group)
         for member in group:
-            self.running.add(self._queue(member))
+            self.is_running[self.queue_of[member]] = True
             self._play(member, now, now + duration_ns)
         if self.actions[index].kind in SENDS:
             source, target = self.worker_of[index], self.worker_of[self.match[index]]
@@ -120,9 +125,9 @@ class EventLoop:
             self._play(self.match[index], now + latency_ns, now + duration_ns + latency_ns)
 
     def _is_ready(self, index: int) -> bool:
-        queue = self._queue(index)
-        waiting = self.queues[queue]
-        is_first = bool(waiting) and waiting[0] == index and queue not in self.running
+        queue = self.queue_of[index]
+        waiting = self.waiting[queue]
+        is_first = bool(waiting) and waiting[0] == index and not self.is_running[queue]
         return is_first and self.num_awaited[index] == 0
 
     def _play(self, index: int, start_ns: int, end_ns: int) -> None:
@@ -132,22 +137,24 @@ class EventLoop:
 
     def _end(self, index: int, now: int) -> None:
         self.num_ended += 1
+        if not self.is_receive[index]:
+            queue = self.queue_of[index]
+            self.waiting[queue].popleft()
+            self.is_running[queue] = False
+            self._start_first(queue, now)
         for needy in self.needed_by[index]:
             delay_ns = self._delay_ns(index, needy)
-            heapq.heappush(self.events, (now + delay_ns, index, needy))
-        if self.actions[index].kind in RECEIVES:
-            return
-        queue = self._queue(index)
-        self.queues[queue].popleft()
-        self.running.remove(queue)
-        self._start_first(queue, now)
-        if queue[0] is Stream.COMPUTE:
+            if delay_ns:
+                heapq.heappush(self.events, (now + delay_ns, index, needy))
+            else:
+                self._hear(needy, now)
+        if self.holds_worker[index]:
             self._issue(self.worker_of[index], now)
 
     def _hear(self, index: int, now: int) -> None:
         self.num_awaited[index] -= 1
-        if self.actions[index].kind not in RECEIVES:
-            self._start_first(self._queue(index), now)
+        if not self.is_receive[index]:
+            self._start_first(self.queue_of[index], now)
 
     def _queue(self, index: int) -> Queue:
         stream = RULES[self.actions[index].kind].stream
