@@ -48,8 +48,8 @@ def render_html(data: ReportData) -> str:
         "workers": _workers(data),
         "losses": _losses(data),
         "facts": _facts(data),
-        # "</script>" inside a text would end the element that holds it.
-        "description": json.dumps(description, separators=(",", ":")).replace("</", "<\\/"),
+        # A "</script>" or "<!--" in a text would change where the element ends.
+        "description": json.dumps(description, separators=(",", ":")).replace("<", "\\u003c"),
         "block": block,
         "style": (viewer / "viewer.css").read_text(encoding="utf-8"),
         "script": "\n".join((viewer / name).read_text(encoding="utf-8") for name in _SCRIPTS),

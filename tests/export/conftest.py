@@ -1,4 +1,4 @@
-"""Plans around a schedule: one layer per stage, one device per worker, one sequence per microbatch."""
+"""Plans around a schedule: one layer a stage, one device a worker, one sequence a microbatch."""
 
 from collections.abc import Callable
 
