@@ -10,32 +10,8 @@ from evener.errors import UsageError
 from evener.ir.memory import peak_in_flight
 from evener.ir.timeline import Timeline
 from evener.ir.timeline_json import timeline_to_json
+from evener.report.summary import Summary
 from evener.sim.stats import bubbles
-
-
-@dataclass(frozen=True)
-class Summary:
-    """What the timelines themselves do not know. Everything but the title may be left out.
-
-    title: first line of the report. model, status: the model's name and the planner's sentence.
-    lower_bound_ns: no plan of this job can have a shorter step.
-    tokens_per_step: valid tokens of one step. model_flops_per_step, peak_flops_per_s: operations
-        that the model needs per step, and what all devices together could do; they make the MFU.
-    cap_bytes, worker_names: one per worker. stage_names: one per stage, such as "layers 0-3".
-    facts: further names and values for the last table, such as the host or the dtype.
-    """
-
-    title: str
-    model: str = ""
-    status: str = ""
-    lower_bound_ns: int | None = None
-    tokens_per_step: int | None = None
-    model_flops_per_step: int | None = None
-    peak_flops_per_s: int | None = None
-    cap_bytes: tuple[int, ...] = ()
-    worker_names: tuple[str, ...] = ()
-    stage_names: tuple[str, ...] = ()
-    facts: tuple[tuple[str, str], ...] = ()
 
 
 class Unit(Enum):
