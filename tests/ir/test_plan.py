@@ -1,0 +1,218 @@
+"""Plans as files: what is written reads back, and what is wrong is named, all of it at once."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from evener.errors import PlanError
+from evener.ir.plan import Plan, Prediction
+from evener.ir.text import format_schedule, parse_schedule
+from evener.spec.job import JobSpec
+from evener.spec.layers import MlpSpec
+from evener.spec.model import ModelSpec
+
+MODEL = ModelSpec(
+    name="tiny",
+    hidden_size=8,
+    layer_configs={"mlp": MlpSpec(intermediate_size=16)},
+    pattern="3 x mlp",
+)
+TEXT = "# schedule 1f1b\n# stages 2\n# microbatches 2\n0F0 0F1 0B0 0B1\n1F0 1B0 1F1 1B1\n"
+
+
+def make_plan(**changes: Any) -> Plan:
+    facts: dict[str, Any] = {
+        "model": MODEL.name,
+        "model_fingerprint": MODEL.fingerprint(),
+        "layer_names": tuple(layer.name for layer in MODEL.layers),
+        "partition": ((0, 1), (1, 3)),
+        "devices": (("a0",), ("a1",), ("b0",), ("b1",)),
+        "replicas": 2,
+        "microbatch_size": 2,
+        "sequence_length": 16,
+        "job": JobSpec(
+            global_batch_sequences=8, sequence_length=16, microbatch_size=2, clip_norm=1.0
+        ),
+        "tied": ((0, 1),),
+        "schedule": parse_schedule(TEXT),
+        "predicted": Prediction(
+            step_ns=100,
+            lower_bound_ns=90,
+            peak_bytes=(1, 2, 3, 4),
+            bubble_fraction=0.25,
+            status="the bound was met",
+        ),
+    }
+    return Plan(**(facts | changes))
+
+
+def load_changed(folder: Path, change: Callable[[dict[str, Any]], object]) -> str:
+    """The message for a saved plan with a change in its JSON, with the path as PLAN."""
+    path = folder / "plan.json"
+    make_plan().save(path)
+    values = json.loads(path.read_text("utf-8"))
+    change(values)
+    path.write_text(json.dumps(values), "utf-8")
+    return refusal(path)
+
+
+def refusal(path: Path) -> str:
+    with pytest.raises(PlanError) as caught:
+        Plan.load(path)
+    return str(caught.value).replace(str(path), "PLAN")
+
+
+def test_a_plan_reads_back_and_is_easy_to_read(tmp_path: Path) -> None:
+    path = tmp_path / "plan.json"
+    make_plan().save(path)
+    assert Plan.load(path) == make_plan()
+    assert '  "0F0 0F1 0B0 0B1",\n' in path.read_text("utf-8")
+    make_plan(predicted=None).save(path)
+    assert Plan.load(path).predicted is None
+
+
+def test_the_lowered_schedule_has_all_replicas_and_the_end_of_the_step() -> None:
+    plan = make_plan()
+    lowered = plan.lowered()
+    assert plan.num_workers == lowered.num_workers == 4
+    assert format_schedule(lowered).splitlines()[3] == (
+        "0F0 0SEND_F0 0F1 0SEND_F1 0RECV_B0 0B0 0RECV_B1 0B1 0REDUCE 0REDUCE>1 0NORM 0STEP"
+    )
+    assert plan.lowered() is lowered
+    job = plan.job.model_copy(update={"clip_norm": None})
+    assert "NORM" not in format_schedule(make_plan(job=job).lowered())
+
+
+def test_a_plan_is_for_one_model() -> None:
+    make_plan().require_model(MODEL)
+    other = MODEL.model_copy(update={"name": "wide", "hidden_size": 16})
+    with pytest.raises(PlanError) as caught:
+        make_plan().require_model(other)
+    assert str(caught.value) == (
+        f'the plan is for model "tiny" ({MODEL.fingerprint()[:12]}, 3 layers), but this is model '
+        f'"wide" ({other.fingerprint()[:12]}, 3 layers); make a plan for it with `evener plan`'
+    )
+
+
+def test_a_file_that_is_not_there(tmp_path: Path) -> None:
+    assert refusal(tmp_path / "plan.json") == (
+        "PLAN is not a plan that can be used:\n"
+        "  PLAN: cannot be read: No such file or directory; `evener plan` writes a plan"
+    )
+
+
+@pytest.mark.parametrize(
+    ("content", "text"),
+    [
+        (
+            b'{"version": 1,\n "model": "ti',
+            (
+                ":2: not JSON at column 11: Unterminated string starting at; "
+                "`evener plan` writes a plan"
+            ),
+        ),
+        (b"[1]", ": is a list, not an object; `evener plan` writes a plan"),
+        (b'"\xff"', ": is not UTF-8 text: invalid start byte at byte 1"),
+        (
+            b"{}",
+            ": version: is missing, but this Evener reads version 1; `evener plan` writes a plan",
+        ),
+        (
+            b'{"version": 2, "news": 1}',
+            ": version: is 2, but this Evener reads version 1; `evener plan` writes a plan",
+        ),
+        (
+            b'{"version": true}',
+            ": version: is true, but this Evener reads version 1; `evener plan` writes a plan",
+        ),
+    ],
+)
+def test_a_file_that_is_no_plan(tmp_path: Path, content: bytes, text: str) -> None:
+    path = tmp_path / "plan.json"
+    path.write_bytes(content)
+    assert refusal(path) == f"PLAN is not a plan that can be used:\n  PLAN{text}"
+
+
+def test_unknown_and_missing_keys_and_wrong_types_come_at_once(tmp_path: Path) -> None:
+    def change(values: dict[str, Any]) -> None:
+        del values["model"]
+        values["replcas"] = values.pop("replicas")
+        values["microbatch_size"] = 0
+        values["job"]["memory_cap_bytes"] = -1
+        values["predicted"]["step_ns"] = 1.5
+        values["predicted"]["bubble_fraction"] = float("nan")
+
+    assert load_changed(tmp_path, change).splitlines() == [
+        "PLAN is not a plan that can be used:",
+        "  PLAN: model: is missing and has no default",
+        "  PLAN: microbatch_size: 0 should be greater than or equal to 1",
+        "  PLAN: job.memory_cap_bytes: -1 should be greater than 0",
+        "  PLAN: predicted.step_ns: 1.5 should be a whole number",
+        "  PLAN: predicted.bubble_fraction: NaN should be a finite number",
+        '  PLAN: replcas: unknown key; did you mean "replicas"?',
+    ]
+
+
+def test_parts_that_do_not_fit_come_at_once(tmp_path: Path) -> None:
+    def change(values: dict[str, Any]) -> None:
+        values["partition"] = [[0, 2], [1, 2], [2, 2]]
+        values["devices"] = [["a0"], ["a0"], []]
+        values["tied"] = [[1, 0], [0, 2], [0, 1]]
+        values["job"]["microbatch_size"] = 4
+        values["job"]["global_batch_sequences"] = 16
+        values["sequence_length"] = 8
+        values["predicted"]["peak_bytes"] = [1]
+        values["schedule"][3] = "0F0 0F1 0B1"
+
+    assert load_changed(tmp_path, change).splitlines() == [
+        "PLAN is not a plan that can be used:",
+        "  PLAN: partition[1]: stage 1 begins with layer 1, but layer 2 comes next",
+        "  PLAN: partition[2]: stage 2 has no layers; give it at least one",
+        "  PLAN: partition: ends before layer 2, but there are 3 layer_names; cover each once",
+        "  PLAN: partition: has 3 stages, but the schedule has 2; make them equal",
+        (
+            "  PLAN: devices: are given for 3 workers, but the schedule has 2 in 2 replicas; "
+            "give devices for 4"
+        ),
+        '  PLAN: devices: "a0" is given 2 times; a device is one worker\'s',
+        "  PLAN: devices[2]: worker 2 has no device; give it one",
+        (
+            "  PLAN: schedule: runs 2 microbatches of 2 in 2 replicas = 8 sequences, but the job's "
+            "step has 16; make them equal"
+        ),
+        "  PLAN: microbatch_size: is 2, but the job says 4; make them equal",
+        "  PLAN: sequence_length: is 8, but the job says 16; make them equal",
+        "  PLAN: schedule: 0B0 is missing: the forward has no backward (B, or I and W)",
+        "  PLAN: predicted.peak_bytes: 1 values for 4 workers",
+        "  PLAN: tied: [1, 0]: name two of 2 stages, lower first",
+        "  PLAN: tied: [0, 2]: name two of 2 stages, lower first",
+    ]
+
+
+def test_a_schedule_that_cannot_be_read(tmp_path: Path) -> None:
+    def spoil(values: dict[str, Any]) -> None:
+        values["schedule"][4] = "1F0 1Q0"
+
+    assert load_changed(tmp_path, spoil).startswith(
+        "PLAN is not a plan that can be used:\n"
+        "  PLAN: schedule: line 5, column 5: '1Q0' is not an action: write <stage>"
+    )
+
+
+@pytest.mark.parametrize("value", ["0F0", [1], None])
+def test_a_schedule_that_is_not_lines(tmp_path: Path, value: object) -> None:
+    assert load_changed(tmp_path, lambda values: values.update(schedule=value)) == (
+        "PLAN is not a plan that can be used:\n"
+        "  PLAN: schedule: should be a list of lines, the text of a schedule"
+    )
+
+
+def test_a_plan_keeps_compute_actions_only() -> None:
+    rows = "0F0 0SEND_F0 0RECV_B0 0B0\n1RECV_F0 1F0 1B0 1SEND_B0\n"
+    lowered = parse_schedule(f"# schedule x\n# stages 2\n# microbatches 1\n{rows}")
+    with pytest.raises(ValidationError, match="has messages; a plan keeps compute actions only"):
+        make_plan(schedule=lowered)
