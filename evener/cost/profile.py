@@ -5,7 +5,6 @@ Nothing here measures: ``profiler`` does, and needs torch; reading a profile doe
 
 from collections import Counter
 from collections.abc import Sequence
-from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Literal, NamedTuple
 
@@ -144,7 +143,7 @@ class Profile(_Record):
             for cost in self.layers
         ]
 
-    @cached_property
+    @property
     def by_key(self) -> dict[LayerKey, LayerCost]:
         """The layer costs by what they are looked up by."""
         return dict(zip(self._keys, self.layers, strict=True))
@@ -154,13 +153,14 @@ class Profile(_Record):
 
         Raises ProfileError that names every key that was not measured.
         """
-        missing = [key for key in dict.fromkeys(keys) if key not in self.by_key]
+        by_key = self.by_key
+        missing = [key for key in dict.fromkeys(keys) if key not in by_key]
         if missing:
             raise ProfileError(
                 f'the profile of model "{self.model}" is incomplete',
                 [_not_measured(key, self) for key in missing],
             )
-        return [self.by_key[key] for key in keys]
+        return [by_key[key] for key in keys]
 
     def save(self, path: Path | str) -> None:
         """Write the profile as JSON."""

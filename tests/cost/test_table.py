@@ -1,0 +1,75 @@
+import numpy as np
+import pytest
+
+from evener.cost.table import KIND_INDEX, CostTable
+from evener.errors import ProfileError
+from evener.ir.action import Kind
+from evener.ir.rules import Resource
+from evener.ir.text import parse_action
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ({}, (2, 1, 1)),
+        ({"input_ns": 5, "weight_ns": 3}, (8, 5, 3)),
+        ({"input_ns": 5}, (6, 5, 1)),
+        ({"backward_ns": 7}, (7, 4, 3)),
+        ({"backward_ns": 7, "input_ns": 2}, (7, 2, 5)),
+        ({"backward_ns": 7, "weight_ns": 2}, (7, 5, 2)),
+        ({"backward_ns": 7, "input_ns": 9, "weight_ns": 4}, (7, 9, 4)),
+        ({"backward_ns": 7, "input_ns": 9}, (7, 9, 0)),
+    ],
+)
+def test_backward_is_made_of_its_halves(
+    given: dict[str, int], expected: tuple[int, int, int]
+) -> None:
+    costs = CostTable.uniform(1, 2, **given)
+    times = [costs.action_ns(0, parse_action(text)) for text in ("1B0", "1I0", "1W0")]
+    assert tuple(times) == expected
+
+
+def test_uniform_costs() -> None:
+    costs = CostTable.uniform(3, 2, forward_ns=4, latency_ns=6, activation_bytes=5)
+    assert (costs.num_workers, costs.num_stages) == (3, 2)
+    assert costs.action_ns(2, parse_action("1F0")) == costs.action_ns(0, parse_action("0R7")) == 4
+    assert costs.action_ns(0, parse_action("0STEP")) == 0
+    assert costs.memory.size_bytes(Resource.ACTIVATION, 1) == 5
+    assert costs.memory.size_bytes(Resource.INPUT, 1) == 0
+    assert costs.latency_ns.tolist() == [[6, 6, 6]] * 3
+
+
+def test_costs_of_stages() -> None:
+    costs = CostTable.of_stages(2, {Kind.F: [3, 4], Kind.B: [5, 6]}, activation_bytes=[7, 8])
+    assert costs.time_ns[:, :, KIND_INDEX[Kind.F]].tolist() == [[3, 4], [3, 4]]
+    assert costs.time_ns.sum() == 2 * (3 + 4 + 5 + 6)
+    assert costs.memory.per_stage[Resource.ACTIVATION] == (7, 8)
+    assert costs.memory.static_bytes == (0, 0)
+
+
+def test_a_message_is_sized_by_its_direction_and_takes_its_link() -> None:
+    costs = CostTable.uniform(2, 2)
+    costs.forward_bytes[:] = 10, 20
+    costs.backward_bytes[:] = 30, 40
+    costs.bytes_per_s[0, 1] = 10**9
+    for text, num_bytes in (("0SEND_F3", 10), ("1F3", 20), ("1SEND_B3", 40), ("0I3", 30)):
+        assert costs.message_ns(0, 1, parse_action(text)) == num_bytes
+        assert costs.message_ns(1, 0, parse_action(text)) == 0
+
+
+def test_side_work_and_shared_reductions_are_looked_up_by_name() -> None:
+    costs = CostTable.uniform(1, 2)
+    costs.time_ns[0, 0, KIND_INDEX[Kind.REDUCE]] = 9
+    named = CostTable(
+        **{**vars(costs), "side_ns": {"encode": 11}, "tied_ns": {(0, 1): 4}},
+    )
+    assert named.action_ns(0, parse_action("0X:encode")) == 11
+    assert named.action_ns(0, parse_action("0REDUCE>1")) == 4
+    assert named.action_ns(0, parse_action("0REDUCE")) == 9
+    assert costs.action_ns(0, parse_action("0REDUCE>1")) == 9
+    with pytest.raises(ProfileError, match="side work X:decode"):
+        named.action_ns(0, parse_action("0X:decode"))
+
+
+def test_kinds_are_indexed_in_their_order() -> None:
+    assert [KIND_INDEX[kind] for kind in Kind] == np.arange(len(Kind)).tolist()
