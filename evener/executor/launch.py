@@ -116,6 +116,7 @@ def watch_workers(
         try:
             for index in range(num_workers):
                 children.append(_fork(function, index, num_workers, listener))
+            listener.close()  # rank 0 has it; if that dies, the others must not wait here
             return _collect(children, time.monotonic() + timeout_s)
         finally:
             for child in children:
@@ -248,7 +249,7 @@ def _join(index: int, num_ranks: int, listener: socket.socket) -> Rank:
         num_ranks,
         is_master=index == 0,
         timeout=timedelta(seconds=60),
-        wait_for_workers=False,
+        wait_for_workers=True,
         master_listen_fd=descriptor,
     )
     return Rank(index, num_ranks, index, LOOPBACK, store)

@@ -1,8 +1,9 @@
 """From the times that each worker noted to one timeline."""
 
+import os
 import time
 from array import array
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from statistics import median_low
 from typing import TypeAlias
@@ -64,20 +65,32 @@ def gather_timeline(
     return timeline
 
 
-def clock_offset_ns(transport: Transport) -> int:
-    """How much this worker's CLOCK_MONOTONIC is ahead of worker 0's; a collective over all.
+def this_machine() -> str:
+    """A name that processes share if and only if they share CLOCK_MONOTONIC."""
+    return _BOOT_ID.read_text() if _BOOT_ID.exists() else f"process {os.getpid()}"
 
-    Workers of one machine share that clock.  Of another machine it is the median over some
+
+def clock_offset_ns(
+    transport: Transport,
+    *,
+    machine: str | None = None,
+    now_ns: Callable[[], int] = time.monotonic_ns,
+) -> int:
+    """How much this worker's clock is ahead of worker 0's; a collective over all.
+
+    Workers of one machine share the clock.  Of another machine it is the median over some
     barriers of the difference between the times at which they were left: as good as barriers are
     sharp, some ten microseconds to a millisecond.
+
+    machine: where this worker runs; by default ``this_machine()``.
     """
-    machine = _BOOT_ID.read_text() if _BOOT_ID.exists() else str(transport.worker)
+    machine = this_machine() if machine is None else machine
     machines = transport.gather(machine)
     if len(set(machines)) == 1:
         return 0
     ahead_ns = []
     for _ in range(_NUM_PINGS):
         transport.barrier()
-        now_ns = time.monotonic_ns()
-        ahead_ns.append(now_ns - transport.gather(now_ns)[0])
+        left_ns = now_ns()
+        ahead_ns.append(left_ns - transport.gather(left_ns)[0])
     return 0 if machine == machines[0] else median_low(ahead_ns)

@@ -1,0 +1,51 @@
+"""Gloo between processes keeps what is promised of every transport."""
+
+import weakref
+
+import pytest
+import torch
+
+from evener.executor.launch import Rank, run_workers
+from evener.executor.torch_transport import TorchTransport
+from evener.testing.transport_conformance import GROUPS, NUM_WORKERS, PAIRS, TRANSPORT_CHECKS
+
+pytestmark = pytest.mark.dist
+
+
+def connect(rank: Rank) -> TorchTransport:
+    return TorchTransport(
+        rank.store, worker=rank.index, num_workers=rank.num_ranks, pairs=PAIRS, groups=GROUPS
+    )
+
+
+@pytest.mark.parametrize("check", TRANSPORT_CHECKS, ids=lambda check: check.__name__)
+def test_over_gloo(check) -> None:
+    def work(rank: Rank) -> None:
+        transport = connect(rank)
+        check(transport)
+        transport.close()
+
+    run_workers(work, NUM_WORKERS, timeout_s=30)
+
+
+def test_what_has_arrived_is_not_kept() -> None:
+    """A sent buffer is let go as soon as it has arrived, not at the end of the step."""
+
+    def work(rank: Rank) -> bool:
+        transport = connect(rank)
+        is_gone = True
+        if rank.index == 0:
+            tensor = torch.zeros(1000)
+            kept = weakref.ref(tensor.untyped_storage())
+            transport.send(1, "key", (tensor,))
+            del tensor
+            transport.receive(1, "answer").wait()
+            transport.flush()
+            is_gone = kept() is None
+        elif rank.index == 1:
+            transport.receive(0, "key").wait()
+            transport.send(0, "answer", (torch.zeros(1),))
+        transport.close()
+        return is_gone
+
+    assert run_workers(work, NUM_WORKERS, timeout_s=30) == [True, True, True]
