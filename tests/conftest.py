@@ -1,7 +1,9 @@
 """What tests of several floors share."""
 
+import gc
 import os
 import shutil
+from collections.abc import Iterator
 
 import pytest
 
@@ -17,3 +19,12 @@ def chromium() -> str:
     if os.environ.get("CI") == "true":
         pytest.fail(text)
     pytest.skip(text)
+
+
+@pytest.fixture
+def quick_gc() -> Iterator[None]:
+    """Garbage collection that skips what was there before: for tests of what is kept alive."""
+    gc.collect()
+    gc.freeze()
+    yield
+    gc.unfreeze()

@@ -11,7 +11,7 @@ from evener.schedules import SCHEDULES, ScheduleShape, one_f_one_b, split_backwa
 from evener.spec.job import AdamSpec, SgdSpec
 
 Holders = Sequence[Sequence[int]]
-"""Per stage, the workers that take its microbatches in turn; one named twice takes twice as many."""
+"""Per stage, the workers that take its microbatches in turn; one named twice takes more."""
 
 MICROBATCHES = range(1, 10)
 CHUNKS = {1: (1, 2, 3, 4), 2: (1, 2, 3), 3: (1, 2), 4: (1, 2)}
@@ -41,23 +41,18 @@ def spread(
     recomputes: whether every second microbatch is recomputed.
     """
     num_stages = len(holders)
-    timed: list[list[tuple[int, int, Action]]] = [
+    timed: list[list[tuple[int, int, int, Action]]] = [
         [] for _ in range(1 + max(worker for group in holders for worker in group))
     ]
     for stage, group in enumerate(holders):
         for microbatch in range(num_microbatches):
             own = timed[group[microbatch % len(group)]]
             backward = 2 * microbatch + 2 * num_stages - stage
-            own.append((2 * microbatch + stage, 0, Action(stage, Kind.F, microbatch)))
+            own.append((2 * microbatch + stage, stage, 0, Action(stage, Kind.F, microbatch)))
             if recomputes and microbatch % 2:
-                own.append((backward, 1, Action(stage, Kind.R, microbatch)))
-            own.append((backward, 2, Action(stage, Kind.B, microbatch)))
-    workers = tuple(
-        tuple(
-            action for *_, action in sorted(own, key=lambda each: (each[0], each[2].stage, each[1]))
-        )
-        for own in timed
-    )
+                own.append((backward, stage, 1, Action(stage, Kind.R, microbatch)))
+            own.append((backward, stage, 2, Action(stage, Kind.B, microbatch)))
+    workers = tuple(tuple(action for *_, action in sorted(own)) for own in timed)
     return Schedule(name, num_stages, num_microbatches, workers)
 
 

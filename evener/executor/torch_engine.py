@@ -31,7 +31,7 @@ class StepState:
     loss is multiplied by before its backward, one over all that counts in the update.
     draw: the random numbers; None when evaluating, then no gradients are made either.
     losses: per microbatch whose last stage is here, the loss summed over what counts.
-    outputs: the same for the last stage's outputs, if they are kept.
+    outputs: the same for the last stage's outputs, if they are kept. grad_norm: once NORM has run.
     """
 
     microbatches: Sequence[Microbatch]
@@ -41,6 +41,7 @@ class StepState:
     keeps_outputs: bool = False
     losses: dict[int, Tensor] = field(default_factory=dict)
     outputs: dict[int, Value] = field(default_factory=dict)
+    grad_norm: float | None = None
 
     @property
     def learns(self) -> bool:
@@ -75,7 +76,6 @@ class TorchEngine:
         _require_supported(schedule)
         self.model = model
         self.optimizers: dict[int, Optimizer] = {}
-        self.grad_norm: float | None = None
         self.on_gradients: Callable[[Mapping[str, nn.Parameter]], None] | None = None
         self._loss, self._input_name, self._clip_norm = loss, input_name, clip_norm
         self._worker, self._device = worker, device
@@ -242,7 +242,7 @@ class TorchEngine:
             parameter.grad = None
 
     def _clip(self, norm: float) -> None:
-        self.grad_norm = norm
+        self._step.grad_norm = norm
         if self._clip_norm is not None:
             clip(self.model.parameters, norm, self._clip_norm)
 

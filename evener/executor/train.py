@@ -15,7 +15,7 @@ from evener.executor.failure import Progress
 from evener.executor.loop import Loop
 from evener.executor.parameters import ParameterNames, owners
 from evener.executor.torch_engine import StepState, TorchEngine
-from evener.executor.trace import clock_offset_ns, gather_timeline
+from evener.executor.trace import clock_offset_ns, gather_timeline, this_machine
 from evener.executor.transport import Transport, connections
 from evener.executor.worker_model import WorkerModel, build_worker_model
 from evener.interp.worker import WorkerProgram
@@ -104,7 +104,10 @@ class Trainer:
         self.step_index = 0
         self._progress = Progress(transport.worker) if progress is None else progress
         self._generators = KeyedGenerators(self.options.device)
+        self._clock_offset_ns: int | None = None
         self._evaluation_loops: dict[int, Loop] = {}
+        # A worker without stages takes no part in NORM, but is told the result.
+        self._first_holder = min(group[0] for group in self.schedule.workers_of_stage)
 
     @property
     def model(self) -> WorkerModel:
@@ -130,11 +133,7 @@ class Trainer:
         """
         loop = self._timed_step_loop if timeline else self._step_loop
         result = self._train(loop, batch, count)
-        return replace(
-            result,
-            grad_norm=self.engine.grad_norm,
-            timeline=self._timeline(loop) if timeline else None,
-        )
+        return replace(result, timeline=self._timeline(loop)) if timeline else result
 
     def accumulate(self, batch: Batch, *, count: int | None = None) -> StepResult:
         """Add the gradients of ``batch`` to those of the next step, and update nothing."""
@@ -178,21 +177,25 @@ class Trainer:
     def _run(self, loop: Loop, state: StepState) -> StepResult:
         self.engine.begin_step(state)
         loop.run_step()
-        losses = self._share_losses(state)
+        losses, grad_norm = self._share(state)
         self.transport.flush()
         self.engine.end_step()
         loss = sum(losses) / state.count if state.count else 0.0
-        return StepResult(loss, state.count, losses, outputs=state.outputs)
+        return StepResult(loss, state.count, losses, grad_norm, outputs=state.outputs)
 
-    def _share_losses(self, state: StepState) -> tuple[float, ...]:
-        """Every microbatch's loss, from the worker that has it to all."""
-        device = self.options.device
-        row = torch.zeros(len(state.microbatches), dtype=torch.float64, device=device)
+    def _share(self, state: StepState) -> tuple[tuple[float, ...], float | None]:
+        """Every microbatch's loss and the norm, from a worker that has it to all."""
+        row = torch.zeros(len(state.microbatches) + 2, dtype=torch.float64)
         for microbatch, loss in state.losses.items():
             row[microbatch] = loss
+        if state.grad_norm is not None and self.transport.worker == self._first_holder:
+            row[-2:] = torch.tensor([state.grad_norm, 1.0], dtype=torch.float64)
         if self.transport.num_workers > 1:
-            self.transport.all_reduce(tuple(range(self.transport.num_workers)), row).wait()
-        return tuple(row.tolist())
+            everybody = tuple(range(self.transport.num_workers))
+            row = row.to(self.options.device)
+            self.transport.all_reduce(everybody, row).wait()
+        *losses, grad_norm, has_norm = row.tolist()
+        return tuple(losses), grad_norm if has_norm else None
 
     @cached_property
     def _step_loop(self) -> Loop:
@@ -222,11 +225,9 @@ class Trainer:
     def _timeline(self, loop: Loop) -> Timeline:
         clock = loop.clock
         assert isinstance(clock, WallClock), "a trainer's loops run on the wall clock"
+        if self._clock_offset_ns is None:
+            self._clock_offset_ns = clock_offset_ns(self.transport, machine=this_machine())
         return gather_timeline(self.transport, self.plan.lowered(), clock, self._clock_offset_ns)
-
-    @cached_property
-    def _clock_offset_ns(self) -> int:
-        return clock_offset_ns(self.transport)
 
 
 def trainer_connections(

@@ -174,6 +174,7 @@ def test_autocast_leaves_doubles_alone() -> None:
         assert module(torch.ones(1, 4, dtype=torch.float64)).dtype == torch.float64
 
 
+@pytest.mark.usefixtures("quick_gc")
 def test_only_x_and_dy_live_between_i_and_w_and_nothing_after() -> None:
     module = nn.Sequential(nn.Linear(4, 64), nn.GELU(), nn.Linear(64, 4))
     store = WeightGradientStore(module)
@@ -206,6 +207,7 @@ def live_storages() -> int:
     return sum(issubclass(type(thing), Tensor) for thing in gc.get_objects())
 
 
+@pytest.mark.usefixtures("quick_gc")
 def test_many_splits_leave_nothing_behind() -> None:
     module = nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 4))
     store = WeightGradientStore(module)
