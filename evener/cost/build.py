@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from itertools import chain, islice, permutations
 from typing import TypeAlias
 
@@ -105,11 +104,9 @@ class _Prices:
         """The stages where only their sizes matter, which are those of every type."""
         return self.stages_on[self.types[0]]
 
-    @cached_property
+    @property
     def _recomputes_inside_backward(self) -> bool:
-        if self.job.recompute == "none":
-            return False
-        return all(action.kind is not Kind.R for _, action in self.schedule.actions())
+        return self.job.recompute == "full" and Kind.R not in self.schedule.kinds
 
     def _time_ns(self) -> NDArray[np.int64]:
         num_workers, num_stages = len(self.types), len(self._stages)
@@ -250,9 +247,9 @@ def _require(
         for pair in tied
         if not 0 <= pair[0] < pair[1] < len(partition)
     ]
-    kinds = {action.kind for _, action in schedule.actions()} & _WITHOUT_PRICE
     wrong += [
-        f"no cost is known for {kind} actions; write the table yourself" for kind in sorted(kinds)
+        f"no cost is known for {kind} actions; write the table yourself"
+        for kind in sorted(schedule.kinds & _WITHOUT_PRICE)
     ]
     if wrong:
         raise UsageError("the costs of this schedule cannot be computed", wrong)

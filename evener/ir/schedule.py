@@ -94,9 +94,14 @@ class Schedule:
         )
 
     @cached_property
+    def kinds(self) -> frozenset[Kind]:
+        """The kinds of action that occur."""
+        return frozenset(action.kind for _, action in self.actions())
+
+    @property
     def is_lowered(self) -> bool:
         """Whether messages are written out (``ir.passes`` inserts them)."""
-        return any(action.kind in MESSAGE_KINDS for _, action in self.actions())
+        return not self.kinds.isdisjoint(MESSAGE_KINDS)
 
     def actions(self) -> Iterator[tuple[int, Action]]:
         """Every (worker, action), worker by worker, in list order: the *flat order*."""
