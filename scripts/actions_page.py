@@ -42,6 +42,8 @@ whole stage. This is the form of torch's schedule CSV. `X` carries a name: `0X:f
 
 *If present* means: only if the worker's list has such an action.
 
+![A matrix: one row per kind of action, one column per kind that it may wait for](rules.svg)
+
 """
 
 MEMORY = """

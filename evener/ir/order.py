@@ -7,6 +7,7 @@ stream of each of its workers.  The schedule runs to the end, whatever the times
 these waits have no cycle.
 """
 
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import TypeAlias
@@ -228,8 +229,9 @@ def _shortest_cycle(events: list[int], before: Callable[[int], Iterable[int]]) -
 def _shortest_cycle_through(start: int, before: Callable[[int], Iterable[int]]) -> list[int]:
     """The shortest cycle through one event that is on a cycle, by breadth-first search."""
     came_from = {start: start}
-    queue = [start]
-    for event in queue:  # grows while it is read
+    queue = deque([start])
+    while True:
+        event = queue.popleft()
         for other in before(event):
             if other == start:
                 path = [event]
@@ -239,4 +241,3 @@ def _shortest_cycle_through(start: int, before: Callable[[int], Iterable[int]]) 
             if other not in came_from:
                 came_from[other] = event
                 queue.append(other)
-    raise AssertionError("the event is on no cycle")

@@ -206,6 +206,17 @@ def test_a_broken_cap_names_what_is_held() -> None:
     ]
 
 
+def test_what_takes_no_memory_is_not_named() -> None:
+    # The gradient of microbatch 0 is posted before F1, but the table has no size for it.
+    world = schedule(
+        "0F0 0SEND_F0 0RECV_B0 0F1 0SEND_F1 0RECV_B1 0B0 0B1",
+        "1RECV_F0 1F0 1B0 1SEND_B0 1RECV_F1 1F1 1B1 1SEND_B1",
+        num_microbatches=2,
+    )
+    (text,) = violations(world, memory=TABLE, cap_bytes=(2 * GIB, 9 * GIB))
+    assert ": static 1 GiB + stage 0 activation 2 x 1 GiB at 0F1. Ways out" in text
+
+
 def test_static_memory_alone_can_break_a_cap() -> None:
     world = schedule("0F0 1F0 1B0 0B0", "")
     (text,) = violations(world, memory=TABLE, cap_bytes=(9 * GIB, GIB))

@@ -128,13 +128,15 @@ def test_every_gap_is_named() -> None:
         "0F0 0F1 0SEND_F1 0B0 0STEP 1NORM 5F0",
         "1F0 1B0 1W1 1SEND_F0 0B1 1REDUCE",
         "1RECV_F3 0REDUCE",
-        "1F7",
+        "1F7 5SEND_F7",
     )
     assert missing(world) == [
         "worker 0: 5F0: stages are 0 to 1",
+        "worker 3: 5SEND_F7: stages are 0 to 1",
         "worker 0: 0SEND_F1 has no partner: drop it, or add the other end once",
         "worker 1: 1SEND_F0 has no partner: drop it, or add the other end once",
         "worker 2: 1RECV_F3 has no partner: drop it, or add the other end once",
+        "worker 3: 5SEND_F7 has no partner: drop it, or add the other end once",
         "worker 0: 0B0 needs 1B0 of worker 1, but does not receive it: add the messages",
         "worker 0: 0STEP stands before 1NORM, which it needs: move it behind",
         "worker 1: 1F0 needs 0F0 of worker 0, but does not receive it: add the messages",
@@ -143,4 +145,5 @@ def test_every_gap_is_named() -> None:
         "worker 1: 0B1 needs 1B1 or 1I1, which no worker runs: add it",
         "worker 2: 0REDUCE needs B or W of its stage, but the worker runs none",
         "worker 3: 1F7 needs 0F7, which no worker runs: add it",
+        "worker 3: 5SEND_F7 needs 5F7, which no worker runs: add it",
     ]
