@@ -91,8 +91,8 @@ class _Prices:
             link[:, source, target] = latency_ns, bytes_per_s
         return CostTable(
             time_ns=self._time_ns(),
-            forward_bytes=np.array([stage[-1].output_bytes for stage in self._stages]),
-            backward_bytes=np.array([stage[0].input_bytes for stage in self._stages]),
+            forward_bytes=_int64([stage[-1].output_bytes for stage in self._stages]),
+            backward_bytes=_int64([stage[0].input_bytes for stage in self._stages]),
             latency_ns=link[0],
             bytes_per_s=link[1],
             memory=self._memory(),
@@ -177,6 +177,10 @@ class _Prices:
                 for stages in held
             ),
         )
+
+
+def _int64(values: Sequence[int]) -> NDArray[np.int64]:
+    return np.array(values, dtype=np.int64)
 
 
 def _parameter_bytes(stage: Stage) -> int:

@@ -58,40 +58,36 @@ def layout_of(program: Program) -> Layout:
     return layout
 
 
+@dataclass(frozen=True)
+class _Needs:
+    """All needs, by the place of the needy action in topological order.
+
+    owner, need: flat indices of an action and of what it needs. wire: on which it arrives.
+    is_first: whether it is the first one of its owner.
+    """
+
+    owner: Int
+    need: Int
+    wire: Int
+    is_first: NDArray[np.bool_]
+
+
 def _lay_out(program: Program) -> Layout:
     num_actions = len(program.actions)
-    is_send, is_receive = (
-        _of_kind(program, Kind.SEND_F, Kind.SEND_B),
-        _of_kind(program, Kind.RECV_F, Kind.RECV_B),
-    )
-    owners, needs = _needs_in_order(program, is_receive)
-    is_first = np.ones(len(owners), dtype=np.bool_)
-    is_first[1:] = owners[1:] != owners[:-1]
-    need = np.full(num_actions, num_actions, dtype=np.int64)
-    need[owners[is_first]] = needs[is_first]
-    num_more = np.bincount(owners[~is_first], minlength=num_actions)
-
+    is_send = _of_kind(program, Kind.SEND_F, Kind.SEND_B)
+    is_receive = _of_kind(program, Kind.RECV_F, Kind.RECV_B)
     senders = np.flatnonzero(is_send)
-    wire_of_need, wire_of_send, wires = _wires(program, owners, needs, senders)
+    owner, need = _reduced_needs(program, is_receive)
+    wire_of_need, wire_of_send, wires = _wires(program, owner, need, senders)
+    needs = _Needs(owner, need, wire_of_need, np.diff(owner, prepend=-1) != 0)
     wire = np.zeros(num_actions, dtype=np.int64)
-    wire[owners[is_first]] = wire_of_need[is_first]
+    wire[owner[needs.is_first]] = wire_of_need[needs.is_first]
     wire[senders] = wire_of_send
 
-    way, lane = _ways(program, is_receive), _lanes(program)
-    special = _special(program)
-    columns = (program.worker, program.stage, program.kind, program.memory_step, way, num_more)
-    class_of, example = _number(*columns, lane, wire, special)
-    order = Order(
-        action_class=_index(class_of[program.order]),
-        flat=_index(program.order),
-        need=_index(need[program.order]),
-        more_needs=_index(needs[~is_first]),
-        more_wires=_index(wire_of_need[~is_first]),
-        flat_class=_index(class_of),
-        first=program.first_of_worker.astype(np.int64),
-        first_backward=_ends_of_workers(program, _of_kind(program, Kind.B, Kind.I), first=True),
-        last_forward=_ends_of_workers(program, _of_kind(program, Kind.F), first=False),
-    )
+    way, lane, special = _ways(program, is_receive), _lanes(program), _special(program)
+    num_more = np.bincount(owner[~needs.is_first], minlength=num_actions)
+    columns = (program.worker, program.stage, program.kind)
+    class_of, example = _number(*columns, program.memory_step, way, num_more, lane, wire, special)
     classes = Classes(
         way=way[example],
         lane=_index(lane[example]),
@@ -99,66 +95,74 @@ def _lay_out(program: Program) -> Layout:
         size=np.bincount(class_of, minlength=len(example)),
     )
     steps = [program.memory_steps[step] for step in program.memory_step[example]]
+    named = [number for number, index in enumerate(example) if special[index]]
     return Layout(
-        order=order,
+        order=_order(program, class_of, needs),
         classes=classes,
-        times=np.stack([column[example].astype(np.int64) for column in columns[:3]]),
+        times=np.stack([column[example].astype(np.int64) for column in columns]),
         wire=wire[example],
         wires=wires,
         is_send=is_send[example],
         is_receive=is_receive[example],
-        named=tuple(
-            (number, program.actions[index])
-            for number, index in enumerate(example)
-            if special[index]
-        ),
+        named=tuple((number, program.actions[example[number]]) for number in named),
         at_start=_effects([step.at_start for step in steps]),
         at_end=_effects([step.at_end for step in steps]),
     )
 
 
-def _needs_in_order(program: Program, is_receive: NDArray[np.bool_]) -> tuple[Int, Int]:
-    """All (action, what it needs), by the action's place in topological order.
+def _order(program: Program, class_of: Int, needs: _Needs) -> Order:
+    first_need = np.full(len(program.actions), len(program.actions), dtype=np.int64)
+    first_need[needs.owner[needs.is_first]] = needs.need[needs.is_first]
+    return Order(
+        action_class=_index(class_of[program.order]),
+        flat=_index(program.order),
+        need=_index(first_need[program.order]),
+        more_needs=_index(needs.need[~needs.is_first]),
+        more_wires=_index(needs.wire[~needs.is_first]),
+        flat_class=_index(class_of),
+        first=program.first_of_worker.astype(np.int64),
+        first_backward=_ends_of_workers(program, _of_kind(program, Kind.B, Kind.I), first=True),
+        last_forward=_ends_of_workers(program, _of_kind(program, Kind.F), first=False),
+    )
+
+
+def _reduced_needs(program: Program, is_receive: NDArray[np.bool_]) -> tuple[Int, Int]:
+    """Each action and what it needs, by the action's place in topological order.
 
     The compute actions that an asynchronous action waits for, being needed or standing before it
     in the list, follow one another: the last of them stands for all.
     """
-    owners = np.repeat(np.arange(len(program.actions)), np.diff(program.needs_ptr))
-    needs = program.needs_idx.astype(np.int64)
+    owner = np.repeat(np.arange(len(program.actions)), np.diff(program.needs_ptr))
+    need = program.needs_idx.astype(np.int64)
     is_compute = program.stream == _COMPUTE
     is_beside = ~is_compute & ~is_receive
-    implied = (
-        is_beside[owners] & is_compute[needs] & (program.worker[owners] == program.worker[needs])
-    )
+    is_own = program.worker[owner] == program.worker[need]
+    implied = is_beside[owner] & is_compute[need] & is_own
     last = np.where(is_beside, program.issue_after, -1).astype(np.int64)
-    np.maximum.at(last, owners[implied], needs[implied])
+    np.maximum.at(last, owner[implied], need[implied])
     waiting = np.flatnonzero(last >= 0)
-    owners = np.concatenate([owners[~implied], waiting])
-    needs = np.concatenate([needs[~implied], last[waiting]])
+    owner = np.concatenate([owner[~implied], waiting])
+    need = np.concatenate([need[~implied], last[waiting]])
     place = np.empty(len(program.actions), dtype=np.int64)
     place[program.order] = np.arange(len(program.actions))
-    by_place = np.argsort(place[owners], kind="stable")
-    return owners[by_place], needs[by_place]
+    by_place = np.argsort(place[owner], kind="stable")
+    return owner[by_place], need[by_place]
 
 
-def _wires(program: Program, owners: Int, needs: Int, senders: Int) -> tuple[Int, Int, Int]:
-    """Number the (source, target, stage, direction) on which needs and messages travel.
+def _wires(program: Program, owner: Int, need: Int, senders: Int) -> tuple[Int, Int, Int]:
+    """Number the (source, target, stage, is it an activation) on which needs and messages travel.
 
     Returns the wire of each need, that of each sender, and the wires; number 0 is none.
     """
-    sources = program.worker[np.concatenate([needs, senders])].astype(np.int64)
-    targets = np.concatenate([program.worker[owners], program.peer_worker[senders]])
-    carried = np.concatenate([needs, senders])
+    carried = np.concatenate([need, senders])
+    source = program.worker[carried]
+    target = np.concatenate([program.worker[owner], program.peer_worker[senders]])
     is_activation = _of_kind(program, Kind.F, Kind.SEND_F)[carried]
-    columns = np.stack([sources, targets, program.stage[carried], is_activation])
-    columns[:, sources == targets] = 0
-    none = np.zeros((4, 1), dtype=np.int64)
-    number, example = _number(*np.concatenate([none, columns], axis=1))
-    return (
-        number[1 : 1 + len(needs)],
-        number[1 + len(needs) :],
-        np.concatenate([none, columns], axis=1)[:, example],
-    )
+    columns = np.zeros((4, 1 + len(carried)), dtype=np.int64)
+    columns[:, 1:] = source, target, program.stage[carried], is_activation
+    columns[:, 1:][:, source == target] = 0
+    number, example = _number(*columns)
+    return number[1 : 1 + len(need)], number[1 + len(need) :], columns[:, example]
 
 
 def _ways(program: Program, is_receive: NDArray[np.bool_]) -> NDArray[np.int8]:
