@@ -81,7 +81,7 @@ def emulate(
     Raises UsageError for arguments that do not go together, and ExecutionError if a process fails
     or all take longer than ``timeout_s``.
     """
-    problems = _problems(schedule, clock, steps, make_engine)
+    problems = _problems(schedule, costs, clock, steps, make_engine)
     if problems:
         raise UsageError("this cannot be emulated", problems)
     emulation = _Emulation(schedule, costs, clock, steps, make_engine)
@@ -110,9 +110,15 @@ def measured_costs(timelines: Sequence[Timeline], costs: CostTable) -> CostTable
 
 
 def _problems(
-    schedule: Schedule, clock: str, steps: int, make_engine: MakeEngine | None
+    schedule: Schedule,
+    costs: CostTable,
+    clock: str,
+    steps: int,
+    make_engine: MakeEngine | None,
 ) -> list[str]:
     problems = []
+    if (costs.num_workers, costs.num_stages) != (schedule.num_workers, schedule.num_stages):
+        problems.append(_other_size(schedule, costs))
     if clock not in _SOURCES:
         problems.append(f"clock {clock!r} is not known; choose one of {', '.join(_SOURCES)}")
     if steps < 1:
@@ -124,6 +130,13 @@ def _problems(
     if clock != "measured" and make_engine is not None:
         problems.append(f"clock {clock!r} runs no model; leave make_engine out")
     return problems
+
+
+def _other_size(schedule: Schedule, costs: CostTable) -> str:
+    return (
+        f"the costs are for {costs.num_workers} workers and {costs.num_stages} stages, schedule "
+        f"{schedule.name} has {schedule.num_workers} and {schedule.num_stages}; give its own costs"
+    )
 
 
 @dataclass(frozen=True)
