@@ -13,7 +13,7 @@ from evener.report.curves import loss_svg
 from evener.report.data import ReportData, WorkerRow
 from evener.report.encode import encode_timelines
 from evener.report.figures import memory_scale
-from evener.report.palette import PALETTE, SHADES
+from evener.report.palette import DARK_PAPER, LIGHT_PAPER, NUM_SHADES, PALETTE, shades, text_on
 from evener.report.words import (
     PARTS,
     fact_rows,
@@ -66,9 +66,13 @@ def _for_the_viewer(data: ReportData) -> dict[str, object]:
     # A cap far above the curves would flatten them; then only the table shows it.
     fitting = [cap for cap in caps if cap <= 2 * highest]
     return {
-        "shades": SHADES,
+        "num_shades": NUM_SHADES,
         "palette": {
-            kind: {"words": ink.words, "light": ink.light, "dark": ink.dark}
+            kind: {
+                "words": ink.words,
+                "light": [(fill, text_on(fill)) for fill in shades(ink.light, LIGHT_PAPER)],
+                "dark": [(fill, text_on(fill)) for fill in shades(ink.dark, DARK_PAPER)],
+            }
             for kind, ink in PALETTE.items()
         },
         "workers": [_margin_lines(data, row) for row in data.workers],
@@ -118,8 +122,11 @@ def _legend(data: ReportData) -> str:
         f'style="--light:{light};--dark:{dark}"></span>{escape(", ".join(words))}</li>'
         for (light, dark, thin), words in entries.items()
     ]
+    if data.measured is not None:
+        upper, lower = escape(data.predicted.source), escape(data.measured.source)
+        items.insert(0, f"<li>upper lane: {upper}, lower lane: {lower}</li>")
     if any(len(row.stages) > 1 for row in data.workers):
-        items.append("<li>lighter: later stages of a worker</li>")
+        items.append("<li>paler: later stages of a worker</li>")
     if data.measured is not None and data.measured.memory_bytes:
         source = escape(data.measured.source)
         items.append(f'<li><span class="swatch line"></span>memory, {source}</li>')

@@ -22,8 +22,11 @@ class Ink:
     dark: str
 
 
-SHADES = (0.0, 0.3, 0.5, 0.65)
-"""How much white the first, second, ... stage of a worker has in its colours."""
+LIGHT_PAPER, DARK_PAPER = "#ffffff", "#161a20"
+NUM_SHADES = 4
+"""Stages of a worker that are told apart by the shade; further ones look like the last."""
+
+_PAPER_SHARES = (0.0, 0.3, 0.5, 0.65)
 
 _SEND_F, _SEND_B = ("#56b4e9", "#4aa3d6"), ("#e8a33d", "#d99530")
 _STATE = ("#7a6fb0", "#9489cc")
@@ -49,10 +52,13 @@ PALETTE: dict[Kind, Ink] = {
 }
 
 
-def shade(colour: str, place: int) -> str:
-    """The ``#rrggbb`` for the first (0), second, ... stage of a worker: ever lighter."""
-    white = SHADES[min(place, len(SHADES) - 1)]
-    return "#" + "".join(f"{round(c + (255 - c) * white):02x}" for c in _channels(colour))
+def shades(colour: str, paper: str) -> list[str]:
+    """The ``#rrggbb`` for the first, second, ... stage of a worker: ever closer to the paper."""
+    pairs = list(zip(_channels(colour), _channels(paper), strict=True))
+    return [
+        "#" + "".join(f"{round(ink + (ground - ink) * share):02x}" for ink, ground in pairs)
+        for share in _PAPER_SHARES
+    ]
 
 
 def text_on(colour: str) -> str:

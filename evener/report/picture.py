@@ -8,7 +8,7 @@ from evener.ir.action import Action, Kind
 from evener.ir.rules import RULES, Stream
 from evener.ir.timeline import Timeline
 from evener.report.figures import time_scale
-from evener.report.palette import PALETTE, SHADES, shade, text_on
+from evener.report.palette import DARK_PAPER, LIGHT_PAPER, NUM_SHADES, PALETTE, shades, text_on
 
 _LEFT, _RIGHT, _TOP, _LANE, _GAP, _BOTTOM = 74, 10, 6, 26, 5, 54
 _FONT = 12
@@ -51,18 +51,20 @@ def _kinds(timeline: Timeline) -> list[Kind]:
 
 
 def _style(timeline: Timeline) -> str:
-    light = ".paper{fill:#fff}.idle{fill:#eef0f3}.words{fill:#4a5462}"
-    dark = ".paper{fill:#161a20}.idle{fill:#242a33}.words{fill:#a7b1bf}"
-    num_shades = min(len(SHADES), max(map(len, timeline.schedule.stages_of_worker)))
+    light = f".paper{{fill:{LIGHT_PAPER}}}.idle{{fill:#eef0f3}}.words{{fill:#4a5462}}"
+    dark = f".paper{{fill:{DARK_PAPER}}}.idle{{fill:#242a33}}.words{{fill:#a7b1bf}}"
+    used = min(NUM_SHADES, max(map(len, timeline.schedule.stages_of_worker)))
     for kind in _kinds(timeline):
-        for place in range(num_shades):
-            light += _fills(f"{kind}{place}", shade(PALETTE[kind].light, place))
-            dark += _fills(f"{kind}{place}", shade(PALETTE[kind].dark, place))
+        light += _fills(kind, shades(PALETTE[kind].light, LIGHT_PAPER)[:used])
+        dark += _fills(kind, shades(PALETTE[kind].dark, DARK_PAPER)[:used])
     return f"{light}@media(prefers-color-scheme:dark){{{dark}}}"
 
 
-def _fills(name: str, colour: str) -> str:
-    return f".{name}{{fill:{colour}}}.on{name}{{fill:{text_on(colour)}}}"
+def _fills(kind: Kind, colours: list[str]) -> str:
+    return "".join(
+        f".{kind}{place}{{fill:{colour}}}.on{kind}{place}{{fill:{text_on(colour)}}}"
+        for place, colour in enumerate(colours)
+    )
 
 
 def _lane(timeline: Timeline, worker: int, width: int, scale: float) -> Iterator[str]:
@@ -80,7 +82,7 @@ def _lane(timeline: Timeline, worker: int, width: int, scale: float) -> Iterator
             continue
         left, size = _LEFT + (start_ns - origin_ns) * scale, (end_ns - start_ns) * scale
         place = stages.index(action.stage) if action.stage in stages else 0
-        name = f"{action.kind}{min(place, len(SHADES) - 1)}"
+        name = f"{action.kind}{min(place, NUM_SHADES - 1)}"
         # A hair of paper keeps neighbours apart.
         yield (
             f'<rect class="{name}" x="{left:.2f}" y="{top}" '
@@ -121,4 +123,4 @@ def _legend(timeline: Timeline, base: int) -> Iterator[str]:
         yield f'<text class="words" x="{x + 19:g}" y="{base}">{words}</text>'
         x += 19 + len(words) * 6.4 + 18
     if any(len(stages) > 1 for stages in timeline.schedule.stages_of_worker):
-        yield f'<text class="words" x="{x:g}" y="{base}">lighter: later stages of a worker</text>'
+        yield f'<text class="words" x="{x:g}" y="{base}">paler: later stages of a worker</text>'

@@ -5,7 +5,7 @@ import itertools
 import pytest
 
 from evener.ir.action import Kind
-from evener.report.palette import PALETTE, SHADES, shade, text_on
+from evener.report.palette import DARK_PAPER, LIGHT_PAPER, NUM_SHADES, PALETTE, shades, text_on
 
 
 def luminance(colour: str) -> float:
@@ -26,10 +26,16 @@ def test_every_kind_has_an_ink() -> None:
 
 @pytest.mark.parametrize("kind", Kind)
 def test_labels_can_be_read_on_every_shade(kind: Kind) -> None:
-    for base in (PALETTE[kind].light, PALETTE[kind].dark):
-        for place in range(len(SHADES)):
-            colour = shade(base, place)
-            assert contrast(colour, text_on(colour)) >= 4.5  # WCAG AA for small text
+    for base, paper in ((PALETTE[kind].light, LIGHT_PAPER), (PALETTE[kind].dark, DARK_PAPER)):
+        found = shades(base, paper)
+        assert len(set(found)) == NUM_SHADES
+        assert found[0] == base
+        assert all(contrast(colour, text_on(colour)) >= 4.5 for colour in found)  # WCAG AA
+
+
+def test_shades_come_closer_to_the_paper() -> None:
+    # 30 % of the way from 0 to 255 is 76.5, 50 % is 127.5, 65 % is 165.75.
+    assert shades("#000000", "#ffffff") == ["#000000", "#4c4c4c", "#808080", "#a6a6a6"]
 
 
 # Matrices of complete red-, green- and blue-blindness on linear RGB: Machado, Oliveira and

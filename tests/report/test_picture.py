@@ -34,10 +34,10 @@ def test_labels_are_left_out_where_they_do_not_fit(predicted: Timeline) -> None:
     assert labels[:5] == ["worker 0", "0", "1", "B0", "B1"]
 
 
-def test_later_stages_of_a_worker_are_lighter(make_timeline) -> None:
+def test_later_stages_of_a_worker_are_paler(make_timeline) -> None:
     timeline = make_timeline(["0F0 1F0 1B0 0B0"], [0, 1, 2, 3], [1, 2, 3, 4], num_microbatches=1)
     text = timeline_svg(timeline)
     root = ElementTree.fromstring(text)
     classes = [bar.attrib.get("class") for bar in root.iter(f"{SVG}rect")]
     assert classes[2:6] == ["F0", "F1", "B1", "B0"]
-    assert "lighter: later stages of a worker" in text
+    assert "paler: later stages of a worker" in text

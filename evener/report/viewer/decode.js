@@ -16,17 +16,17 @@ async function readModel(description, base64) {
     const [type, offset, length] = description.columns[number];
     return new types[type](block, offset, length);
   };
-  const { shades } = description;
+  const numShades = description.num_shades;
   const kinds = description.kinds.map(([name, stream]) => ({ name, computes: stream === "compute",
     half: name.startsWith("SEND") ? 0 : name.startsWith("RECV") ? 1 : NOTHING }));
-  const schedules = description.schedules.map((raw) => makeSchedule(raw, kinds, shades, column));
+  const schedules = description.schedules.map((raw) => makeSchedule(raw, kinds, numShades, column));
   const timelines = description.timelines.map((raw, place) =>
     makeTimeline(raw, place, schedules[raw.schedule], kinds, column));
   const step = Math.max(1, ...timelines.map((timeline) => timeline.step));
-  return { kinds, shades, timelines, step, numWorkers: schedules[0].first.length - 1 };
+  return { kinds, timelines, step, numWorkers: schedules[0].first.length - 1 };
 }
 
-function makeSchedule(raw, kinds, shades, column) {
+function makeSchedule(raw, kinds, numShades, column) {
   const kind = column(raw.kind);
   const stage = column(raw.stage);
   const microbatch = column(raw.microbatch);
@@ -48,8 +48,10 @@ function makeSchedule(raw, kinds, shades, column) {
   };
   // Which ink an action has: its kind, in a shade for the place of its stage on its worker.
   const placeOf = raw.stages.map((stages) => new Map(stages.map((s, place) => [s, place])));
-  const ink = Uint8Array.from(kind, (k, index) =>
-    k * shades.length + Math.min(placeOf[workerOf[index]].get(stage[index]) ?? 0, shades.length - 1));
+  const ink = Uint8Array.from(kind, (k, index) => {
+    const place = kinds[k].computes ? placeOf[workerOf[index]].get(stage[index]) ?? 0 : 0;
+    return k * numShades + Math.min(place, numShades - 1);
+  });
   return { first: raw.first, stages: raw.stages, kind, stage, microbatch, slice, workerOf, text, ink };
 }
 

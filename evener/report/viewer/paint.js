@@ -41,11 +41,12 @@ function makePainter(canvas, model, report) {
     const read = (name) => style.getPropertyValue(name).trim();
     theme = { paper: read("--paper"), ink: read("--ink"), muted: read("--muted"),
       line: read("--line"), idle: read("--idle"), accent: read("--accent"), warn: read("--warn") };
-    theme.inks = model.kinds.flatMap(({ name }) => model.shades.map((share) => {
-      const fill = mixWithWhite(report.palette[name][dark ? "dark" : "light"], share);
-      const [red, green, blue] = parts(fill);
-      return { fill, text: textOn(fill), red, green, blue };
-    }));
+    // In the order of schedule.ink: the shades of the first kind, of the second, ...
+    theme.inks = model.kinds.flatMap(({ name }) => report.palette[name][dark ? "dark" : "light"])
+      .map(([fill, text]) => {
+        const [red, green, blue] = [1, 3, 5].map((place) => parseInt(fill.slice(place, place + 2), 16));
+        return { fill, text, red, green, blue };
+      });
   }
 
   function resize(width, height) {
@@ -475,18 +476,4 @@ function formatQuantity(value, units = TIME_UNITS, like = value) {
   if (size === 1) return `${Math.round(value)} ${unit}`;
   const digits = Math.max(0, 4 - Math.floor(Math.log10(Math.max(1, Math.abs(value / size)))) - 1);
   return `${(value / size).toFixed(digits)} ${unit}`;
-}
-
-const parts = (colour) => [1, 3, 5].map((place) => parseInt(colour.slice(place, place + 2), 16));
-
-function mixWithWhite(colour, share) {
-  const mixed = parts(colour).map((part) => Math.round(part + (255 - part) * share));
-  return `#${mixed.map((part) => part.toString(16).padStart(2, "0")).join("")}`;
-}
-
-// Black or white, whichever is read better (the rule of palette.py).
-function textOn(colour) {
-  const [red, green, blue] = parts(colour).map((part) => part / 255)
-    .map((part) => (part <= 0.04045 ? part / 12.92 : ((part + 0.055) / 1.055) ** 2.4));
-  return 0.2126 * red + 0.7152 * green + 0.0722 * blue > 0.179 ? "#000" : "#fff";
 }
