@@ -22,7 +22,13 @@ Roots: TypeAlias = Sequence[Tensor] | Sequence[GradientEdge]
 
 
 class Deferred(Protocol):
-    """What an I leaves to its W."""
+    """What an I leaves to its W.
+
+    num_bytes: of the tensors that it keeps; the autograd graph may keep more.
+    """
+
+    @property
+    def num_bytes(self) -> int: ...
 
     def run(self) -> None:
         """Do the W: add to ``.grad`` of the parameters, free what was kept."""

@@ -26,6 +26,18 @@ class GraphDeferredGradients:
         self._parameters = parameters
         self._groups = groups
 
+    @property
+    def num_bytes(self) -> int:
+        """Bytes of the gradients kept; what the graph saved for the rest comes besides."""
+        storages = {
+            gradient.untyped_storage().data_ptr(): gradient.untyped_storage().nbytes()
+            for group in self._groups
+            for gradients in group["grads"]
+            for gradient in gradients
+            if gradient is not None
+        }
+        return sum(storages.values())
+
     def run(self) -> None:
         """Add the gradients to ``.grad`` of the parameters and let the graph go."""
         groups, self._groups = self._groups, []

@@ -1,0 +1,16 @@
+"""Measures layers and links on the machine at hand. Needs torch; what it writes does not."""
+
+from evener.profiler.links import fit_link, measure_links, typical_links
+from evener.profiler.measure import measure_model
+from evener.profiler.options import MeasureOptions
+from evener.profiler.peers import Messenger, Peers
+
+__all__ = [
+    "MeasureOptions",
+    "Messenger",
+    "Peers",
+    "fit_link",
+    "measure_links",
+    "measure_model",
+    "typical_links",
+]
