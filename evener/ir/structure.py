@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator
 
 from evener.ir.action import Action, Kind
-from evener.ir.dependencies import Link, link_of
+from evener.ir.dependencies import link_of
 from evener.ir.rules import RULES
 from evener.ir.schedule import MESSAGE_KINDS, Cell, Schedule
 
@@ -23,7 +23,7 @@ def structure_violations(schedule: Schedule, *, forward_only: bool) -> list[str]
         return wrong
     return [
         *_wrong_cells(schedule, forward_only),
-        *_wrong_messages(schedule),
+        *_superfluous_messages(schedule),
         *_wrong_groups(schedule),
         *_wrong_steps(schedule),
         *_wrong_gathers(schedule),
@@ -127,7 +127,7 @@ def _wrong_cells(schedule: Schedule, forward_only: bool) -> Iterator[str]:
             for token_slice in slices:
                 cell = (stage, microbatch, token_slice)
                 yield from _wrong_cell(cell, listed, forward_only)
-    yield from _elsewhere(schedule, listed)
+    yield from _wrong_offloads(listed)
 
 
 def _wrong_cell(
@@ -159,26 +159,15 @@ def _wrong_cell(
             yield f"{name(Kind.B)} is missing: the forward has no backward (B, or I and W)"
 
 
-def _elsewhere(schedule: Schedule, listed: dict[Kind, dict[Cell, list[int]]]) -> Iterator[str]:
-    """The worker that runs the forward runs all else of the cell; what is offloaded comes back."""
-    for kind, workers_of in listed.items():
-        for cell, workers in workers_of.items():
-            runner = schedule.runner.get(cell, workers[0])
-            stage, microbatch, token_slice = cell
-            action = Action(stage, kind, microbatch, token_slice)
-            for worker in workers:
-                if worker != runner and kind is not Kind.F:
-                    yield (
-                        f"worker {worker}: {action} belongs to worker {runner}, "
-                        f"which runs {action._replace(kind=Kind.F)}"
-                    )
-            if kind is Kind.OFFLOAD and cell not in listed[Kind.RELOAD]:
-                yield f"worker {runner}: {action} never comes back: add a RELOAD"
+def _wrong_offloads(listed: dict[Kind, dict[Cell, list[int]]]) -> Iterator[str]:
+    for cell, workers in listed[Kind.OFFLOAD].items():
+        if cell not in listed[Kind.RELOAD]:
+            action = Action(cell[0], Kind.OFFLOAD, cell[1], cell[2])
+            yield f"worker {workers[0]}: {action} never comes back: add a RELOAD"
 
 
-def _wrong_messages(schedule: Schedule) -> Iterator[str]:
-    """Messages twice, on the wrong worker, or between stages of one worker."""
-    seen: set[tuple[Kind, Link]] = set()
+def _superfluous_messages(schedule: Schedule) -> Iterator[str]:
+    """Messages between stages of one worker; nobody waits for them, so nobody else objects."""
     for worker, action in schedule.actions():
         if action.kind not in MESSAGE_KINDS:
             continue
@@ -186,24 +175,11 @@ def _wrong_messages(schedule: Schedule) -> Iterator[str]:
         assert link is not None, "indices were checked before"
         _, producer, consumer, microbatch, token_slice = link
         assert microbatch is not None, "indices were checked before"
-        if (action.kind, link) in seen:
-            yield f"worker {worker}: {action} is listed a second time: keep one"
-        seen.add((action.kind, link))
-        runners = [
-            schedule.runner.get((stage, microbatch, token_slice)) for stage in (producer, consumer)
-        ]
-        own = runners[0] if action.stage == producer else runners[1]
-        if None in runners:
-            continue  # a missing forward is reported as such
-        if runners[0] == runners[1]:
+        runners = {schedule.runner.get((s, microbatch, token_slice)) for s in (producer, consumer)}
+        if len(runners) == 1:
             yield (
-                f"worker {worker}: {action} is superfluous: worker {own} runs both stages "
+                f"worker {worker}: {action} is superfluous: one worker runs both stages "
                 f"{producer} and {consumer} of the microbatch"
-            )
-        elif own != worker:
-            yield (
-                f"worker {worker}: {action} belongs to worker {own}, which runs stage "
-                f"{action.stage} of the microbatch"
             )
 
 
