@@ -86,6 +86,9 @@ class Layout:
         return torch.empty(size_bytes, dtype=torch.uint8, device=device)
 
     def _pieces(self, part: tuple[int, ...], buffer: Tensor) -> Iterator[tuple[int, Tensor]]:
+        if len(part) == 1:
+            yield part[0], buffer
+            return
         offset = 0
         for index in part:
             size = self._sizes_bytes[index]

@@ -21,7 +21,10 @@ OUTSIDE = Place(3)
         ),
         (
             hangs(WAITING, 3.0),
-            "rank 3 hangs in 2B5 (stage 2, microbatch 5), waiting for 2RECV_B5>4: no progress for 3 s",
+            (
+                "rank 3 hangs in 2B5 (stage 2, microbatch 5), waiting for 2RECV_B5>4: "
+                "no progress for 3 s"
+            ),
         ),
         (
             lost(WHOLE_STAGE),

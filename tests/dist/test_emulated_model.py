@@ -1,0 +1,85 @@
+"""A real model computes under the measured clock, and its measured costs predict its step."""
+
+from statistics import median
+
+import pytest
+
+from evener.cost.table import CostTable
+from evener.errors import PlanError, UsageError
+from evener.executor.emulate import emulate, measured_costs
+from evener.executor.emulated_model import model_engine
+from evener.ir.plan import Plan
+from evener.schedules import SCHEDULES, ScheduleShape
+from evener.sim import simulate
+from evener.spec.job import JobSpec
+from evener.spec.model import ModelSpec
+
+pytestmark = pytest.mark.dist
+
+NUM_WORKERS, NUM_MICROBATCHES, SEQUENCE_LENGTH = 2, 6, 96
+
+
+def small_model(**changes: object) -> ModelSpec:
+    values = {
+        "name": "small",
+        "hidden_size": 128,
+        "vocabulary_size": 512,
+        "pattern": "embedding 2 x (attention mlp) head",
+        "layer": {
+            "embedding": {"kind": "embedding"},
+            "attention": {"kind": "attention", "num_heads": 4, "head_dim": 32},
+            "mlp": {"kind": "mlp", "intermediate_size": 512},
+            "head": {"kind": "head"},
+        },
+    }
+    return ModelSpec.model_validate({**values, **changes})
+
+
+def plan_of(model: ModelSpec, schedule_name: str) -> Plan:
+    return Plan(
+        model=model.name,
+        model_fingerprint=model.fingerprint(),
+        layer_names=tuple(layer.name for layer in model.layers),
+        partition=((0, 2), (2, 6)),  # unequal on purpose
+        devices=(("cpu:0",), ("cpu:1",)),
+        microbatch_size=2,
+        sequence_length=SEQUENCE_LENGTH,
+        job=JobSpec.model_validate(
+            {
+                "global_batch_sequences": 2 * NUM_MICROBATCHES,
+                "sequence_length": SEQUENCE_LENGTH,
+                "clip_norm": 1.0,
+            }
+        ),
+        schedule=SCHEDULES[schedule_name](ScheduleShape(NUM_WORKERS, NUM_MICROBATCHES)),
+    )
+
+
+@pytest.mark.parametrize("name", ["one_f_one_b", "zb_h1"])
+def test_measured_costs_predict_the_step_of_a_real_model(name: str) -> None:
+    model = small_model()
+    plan = plan_of(model, name)
+    costs = CostTable.uniform(NUM_WORKERS, NUM_WORKERS, latency_ns=100_000)
+    timelines = emulate(
+        plan.lowered(), costs, clock="measured", steps=8, make_engine=model_engine(plan, model)
+    )[2:]
+    predicted_ns = simulate(plan.lowered(), measured_costs(timelines, costs)).step_ns
+    measured_ns = median(timeline.step_ns for timeline in timelines)
+    assert measured_ns == pytest.approx(predicted_ns, rel=0.05)
+
+
+def test_another_model_is_refused() -> None:
+    plan = plan_of(small_model(), "gpipe")
+    with pytest.raises(PlanError):
+        model_engine(plan, small_model(hidden_size=64))
+
+
+def test_a_model_without_vocabulary_is_refused() -> None:
+    layers = {"mlp": {"kind": "mlp", "intermediate_size": 8}}
+    model = small_model(vocabulary_size=None, pattern="6 x mlp", layer=layers)
+    with pytest.raises(UsageError) as caught:
+        model_engine(plan_of(model, "gpipe"), model)
+    assert str(caught.value) == (
+        "model small cannot be emulated\n"
+        "  it has no vocabulary_size to draw tokens from; give one, or use --clock wall"
+    )
