@@ -87,7 +87,9 @@ def _lay_out(program: Program) -> Layout:
     way, lane, special = _ways(program, is_receive), _lanes(program), _special(program)
     num_more = np.bincount(owner[~needs.is_first], minlength=num_actions)
     columns = (program.worker, program.stage, program.kind)
-    class_of, example = _number(*columns, program.memory_step, way, num_more, lane, wire, special)
+    class_of, example = number_rows(
+        *columns, program.memory_step, way, num_more, lane, wire, special
+    )
     classes = Classes(
         way=way[example],
         lane=_index(lane[example]),
@@ -161,7 +163,7 @@ def _wires(program: Program, owner: Int, need: Int, senders: Int) -> tuple[Int, 
     columns = np.zeros((4, 1 + len(carried)), dtype=np.int64)
     columns[:, 1:] = source, target, program.stage[carried], is_activation
     columns[:, 1:][:, source == target] = 0
-    number, example = _number(*columns)
+    number, example = number_rows(*columns)
     return number[1 : 1 + len(need)], number[1 + len(need) :], columns[:, example]
 
 
@@ -182,7 +184,7 @@ def _lanes(program: Program) -> Int:
     beside = program.stream != _COMPUTE
     lane = program.worker.astype(np.int64)
     if beside.any():
-        numbers, _ = _number(program.stream, program.worker, program.peer_worker)
+        numbers, _ = number_rows(program.stream, program.worker, program.peer_worker)
         lane[beside] = len(program.first_of_worker) - 1 + numbers[beside]
     return lane
 
@@ -222,7 +224,7 @@ def _of_kind(program: Program, *kinds: Kind) -> NDArray[np.bool_]:
     return np.isin(program.kind, [KIND_CODE[kind] for kind in kinds])
 
 
-def _number(*columns: NDArray[Any]) -> tuple[Int, Int]:
+def number_rows(*columns: NDArray[Any]) -> tuple[Int, Int]:
     """Number the distinct rows; returns each row's number and the first row of each number."""
     key = np.zeros(len(columns[0]), dtype=np.int64)
     size = 1

@@ -337,11 +337,18 @@ def test_costs_of_other_sizes_are_refused() -> None:
 @pytest.mark.parametrize(
     "rows",
     [
-        ("0F0 0B0", "1B0 1F0"),  # on one worker, in the wrong order
-        ("0B0 0F0", "1F0 1B0"),  # across two workers
+        ("0F0 0B0", "1B0 1F0"),  # behind what it needs, on one worker
         ("0F0 0B0", "1F0"),  # a gradient that nobody makes
+        ("0F0 0B0 0F1 0B1", "1F1 1B1 1F0 1B0"),  # each worker waits for the other
     ],
 )
 def test_a_schedule_that_cannot_finish_is_refused(play, rows: tuple[str, ...]) -> None:
     with pytest.raises(ScheduleError):
-        play(schedule_of(*rows, stages=2), costs_of(2, 2, F=1, B=1))
+        play(schedule_of(*rows, stages=2, microbatches=2), costs_of(2, 2, F=1, B=1))
+
+
+def test_the_event_loop_says_where_each_worker_is_stuck() -> None:
+    schedule = schedule_of("0F0 0B0 0F1 0B1", "1F1 1B1 1F0 1B0", stages=2, microbatches=2)
+    with pytest.raises(ScheduleError) as caught:
+        simulate_by_events(schedule, costs_of(2, 2, F=1, B=1))
+    assert caught.value.violations == ("worker 0: 0B0", "worker 1: 1F1")
