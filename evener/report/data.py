@@ -173,7 +173,7 @@ def _figures(
             "peak_bytes",
             "peak memory of a worker",
             Unit.BYTES,
-            lambda t: max(t.peak_bytes, default=None),
+            lambda t: max(_peaks_bytes(t), default=None),
         ),
     ]
     bound_ns = summary.lower_bound_ns
@@ -221,16 +221,22 @@ def _worker_rows(
 
 def _occupancies(timeline: Timeline) -> list[Occupancy]:
     split = bubbles(timeline)
+    peaks_bytes = _peaks_bytes(timeline)
     return [
         Occupancy(
             busy_ns=split.busy_ns[worker],
             warm_up_ns=split.warm_up_ns[worker],
             cool_down_ns=split.cool_down_ns[worker],
             residual_ns=split.residual_ns[worker],
-            peak_bytes=timeline.peak_bytes[worker] if timeline.peak_bytes else None,
+            peak_bytes=peaks_bytes[worker] if peaks_bytes else None,
         )
         for worker in range(timeline.schedule.num_workers)
     ]
+
+
+def _peaks_bytes(timeline: Timeline) -> tuple[int, ...]:
+    """The peak of each worker; empty if unknown, as when a simulation was given no sizes."""
+    return timeline.peak_bytes if any(timeline.peak_bytes) else ()
 
 
 def _check_sizes(predicted: Timeline, measured: Timeline | None, summary: Summary) -> None:

@@ -109,7 +109,7 @@ def _encode_timeline(timeline: Timeline, columns: Columns) -> dict[str, Any]:
         "waited": columns.add("i", waited_for(timeline)),
         "peak_bytes": list(timeline.peak_bytes),
     }
-    if timeline.memory_bytes:
+    if any(timeline.memory_bytes):
         encoded["memory"] = columns.add("d", timeline.memory_bytes)
     return encoded
 

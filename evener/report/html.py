@@ -23,7 +23,16 @@ from evener.report.words import (
 )
 
 _SLOT = re.compile(r"\{\{(\w+)\}\}")
-_SCRIPTS = ("decode.js", "paint.js", "overview.js", "viewer.js")
+_SCRIPTS = (
+    "decode.js",
+    "format.js",
+    "words.js",
+    "layout.js",
+    "paint.js",
+    "overview.js",
+    "viewer.js",
+    "controls.js",
+)
 
 
 def write_report(path: Path | str, data: ReportData) -> Path:
@@ -127,7 +136,7 @@ def _legend(data: ReportData) -> str:
         items.insert(0, f"<li>upper lane: {upper}, lower lane: {lower}</li>")
     if any(len(row.stages) > 1 for row in data.workers):
         items.append("<li>paler: later stages of a worker</li>")
-    if data.measured is not None and data.measured.memory_bytes:
+    if data.measured is not None and any(data.measured.memory_bytes):
         source = escape(data.measured.source)
         items.append(f'<li><span class="swatch line"></span>memory, {source}</li>')
     if data.summary.cap_bytes:
@@ -141,7 +150,7 @@ def _toggles(data: ReportData) -> str:
         names.append(("measured", data.measured.source))
     if any(timeline.schedule.is_lowered for timeline in data.timelines):
         names.append(("messages", "messages"))
-    if any(timeline.memory_bytes for timeline in data.timelines):
+    if any(any(timeline.memory_bytes) for timeline in data.timelines):
         names.append(("memory", "memory"))
     return "".join(
         f'<label><input type="checkbox" id="show-{name}" checked> {escape(label)}</label>'

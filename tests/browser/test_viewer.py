@@ -79,7 +79,8 @@ def test_hover_tells_times_cause_and_difference(open_report: Open, two_workers: 
         "end": "3 us",
         "duration": "1 us",
         "waited for": "1RECV_F0 after 0F0 on worker 0, until 2 us",
-        "measured": "starts equally early, takes equally long than predicted",
+        "idle before": "2 us",
+        "measured": "exactly as predicted",
     }
     move_to(page, "1B0", timeline=1)
     assert rows_of(page, "#tip") == {
@@ -88,8 +89,10 @@ def test_hover_tells_times_cause_and_difference(open_report: Open, two_workers: 
         "end": "6 us",
         "duration": "3 us",
         "waited for": "1F0, until 3 us",
-        "measured": "starts equally early, takes 1 us longer (+50.0 %) than predicted",
+        "measured": "starts on time, takes 1 us longer (+50.0 %) than predicted",
     }
+    move_to(page, "1F1")
+    assert rows_of(page, "#tip")["measured"] == "starts 1 us later, takes as long as predicted"
     move_to(page, "0SEND_F1")
     assert page.locator("#tip p").inner_text() == "0SEND_F1 send activations, stage 0, microbatch 1"
     page.mouse.move(5, 5)

@@ -4,7 +4,7 @@ import pytest
 
 from evener.errors import UsageError
 from evener.ir.timeline import Timeline
-from evener.report import Summary, build_report, report_json
+from evener.report import Summary, build_report, render_html, report_json
 from evener.report.data import Figure, Unit
 
 
@@ -36,6 +36,16 @@ def test_what_is_unknown_is_left_out(predicted: Timeline) -> None:
     assert data.workers[0].measured is None
     assert data.workers[0].cap_bytes is None
     assert data.timelines == (predicted,)
+
+
+def test_no_memory_is_shown_where_no_sizes_were_known(make_timeline) -> None:
+    timeline = make_timeline(
+        ["0F0 0B0"], [0, 1], [1, 3], memory_bytes=[0, 0], peak_bytes=(0,), num_microbatches=1
+    )
+    data = build_report(timeline, summary=Summary("no sizes"))
+    assert [figure.key for figure in data.figures] == ["step_ns", "bubble_fraction"]
+    assert data.workers[0].predicted.peak_bytes is None
+    assert "show-memory" not in render_html(data)
 
 
 def test_workers_split_their_step(predicted: Timeline) -> None:

@@ -142,6 +142,14 @@ function producerOf(model, timeline, index) {
   return at;
 }
 
+// How long the worker stood still before a compute action; 0 for actions beside the compute stream.
+function idleBefore(timeline, index) {
+  const { compute } = timeline.workers[timeline.schedule.workerOf[index]];
+  const at = compute.order.indexOf(index);
+  if (at < 0) return 0;
+  return timeline.start[index] - (at > 0 ? timeline.end[compute.order[at - 1]] : 0);
+}
+
 function pathTo(timeline, index) {
   const path = [];
   for (let at = index; at !== NOTHING; at = timeline.waited[at]) path.push(at);
