@@ -55,7 +55,8 @@ class LayerCost(_Record):
     activation_bytes: saved by the forward for the backward. weight_gradient_bytes: what the
     input gradient leaves behind for the weight gradient.
     input_bytes, output_bytes: of the tensors that enter and leave the layer.
-    spread: interquartile range of the repeats over their median, the worst of the times above.
+    spread: interquartile range of the repeats over their median, the worst of the times above that
+    are at least a hundredth of their sum.
     device_type: where it was measured; the profile's device type if left out.
     """
 

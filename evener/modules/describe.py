@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Hashable
+from itertools import chain, count
 
 from torch import nn
 
@@ -27,7 +28,7 @@ def describe(source: LayerSource, *, name: str, hidden_size: int = 1) -> ModelSp
     for index, module in modules.items():
         structure = (_structure(module), index == len(modules) - 1)
         if structure not in kinds:
-            kinds[structure] = _new_name(type(module).__name__.strip("_") or "Block", configs)
+            kinds[structure] = _new_name(module, configs)
             num_parameters = sum(parameter.numel() for parameter in module.parameters())
             configs[kinds[structure]] = OpaqueSpec(num_parameters=num_parameters)
         pattern.append(kinds[structure])
@@ -36,9 +37,10 @@ def describe(source: LayerSource, *, name: str, hidden_size: int = 1) -> ModelSp
     )
 
 
-def _new_name(wanted: str, taken: dict[str, LayerSpec]) -> str:
-    number = sum(name == wanted or name.startswith(f"{wanted}_") for name in taken)
-    return f"{wanted}_{number + 1}" if number else wanted
+def _new_name(module: nn.Module, taken: dict[str, LayerSpec]) -> str:
+    wanted = re.sub("[^A-Za-z0-9]+", "_", type(module).__name__).strip("_") or "Block"
+    numbered = (f"{wanted}_{number}" for number in count(2))
+    return next(name for name in chain([wanted], numbered) if name not in taken)
 
 
 def _structure(module: nn.Module) -> Hashable:

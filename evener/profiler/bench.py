@@ -75,7 +75,8 @@ class Bench:
         """
         device = self.options.device
         microbatch = self._microbatch(num_sequences)
-        scale = 1.0 / max(1, self.options.loss.count(microbatch))
+        with self._naming(len(self.model.layers) - 1, num_sequences):
+            scale = 1.0 / max(1, self.options.loss.count(microbatch))
         draw = Draw(self.job.seed, 0, KeyedGenerators(device))
         value = microbatch[self.options.input_name]
         probes = []
@@ -85,7 +86,7 @@ class Bench:
                 if subject is not None:
                     arrival = Arrival(value, microbatch, num_sequences, scale)
                     probes.append(Probe(subject, arrival, device=device, draw=draw))
-                    value = probes[-1].output
+                    value = probes[-1].forward_alone()
                 elif isinstance(layer.spec, OpaqueSpec):
                     # Described layers keep the shape; only those of a user's module may not.
                     stage = Stage({index: self._module(index)}, split=None, autocast=self._autocast)

@@ -1,7 +1,7 @@
 """Latency and bandwidth between workers, measured with the very messages of the executor."""
 
-from collections.abc import Callable, Mapping, Sequence
-from itertools import combinations
+from collections.abc import Mapping, Sequence
+from itertools import combinations, product
 from statistics import median
 from time import perf_counter_ns
 
@@ -11,6 +11,7 @@ from torch import Tensor
 
 from evener.cost.profile import LinkCost
 from evener.errors import UsageError
+from evener.profiler.options import Progress
 from evener.profiler.peers import Messenger
 from evener.profiler.timing import median_ns
 from evener.spec.cluster import Link
@@ -18,13 +19,9 @@ from evener.spec.cluster import Link
 SIZES_BYTES = tuple(1024 * 4**power for power in range(8))
 """1 KiB to 16 MiB."""
 
-Progress = Callable[[int, int], None]
-"""Told (pairs done, pairs in all)."""
-
 _WARM_UP = 2
-_ENOUGH_BYTES = 16 * 2**20
-_FEWEST_REPEATS, _MOST_REPEATS = 5, 30
-_ACK = "ack"
+_ROUNDS = _WARM_UP + 20
+_ANSWER = "answer"
 
 
 def measure_links(
@@ -49,10 +46,11 @@ def measure_links(
     """
     chosen = list(combinations(range(messenger.num_workers), 2)) if pairs is None else list(pairs)
     _require(messenger, devices, chosen)
+    messages = [torch.zeros(size, dtype=torch.uint8, device=device) for size in sizes_bytes]
     found: dict[tuple[int, int], Link] = {}
     for number, (first, second) in enumerate(chosen):
         for source, target in ((first, second), (second, first)):
-            link = _measure(messenger, source, target, sizes_bytes, device)
+            link = _measure(messenger, source, target, messages)
             if link is not None:
                 found[source, target] = link
         progress(number + 1, len(chosen))
@@ -106,30 +104,27 @@ def fit_link(sizes_bytes: Sequence[int], round_trip_ns: Sequence[float]) -> Link
 
 
 def _measure(
-    messenger: Messenger,
-    source: int,
-    target: int,
-    sizes_bytes: Sequence[int],
-    device: torch.device | None,
+    messenger: Messenger, source: int, target: int, messages: Sequence[Tensor]
 ) -> Link | None:
     """One direction; the link is known at the source, the others wait."""
     messenger.gather(None)
-    times_ns = []
-    for size_bytes in sizes_bytes:
-        repeats = min(max(_ENOUGH_BYTES // size_bytes, _FEWEST_REPEATS), _MOST_REPEATS) + _WARM_UP
-        message = torch.zeros(size_bytes, dtype=torch.uint8, device=device)
-        if messenger.worker == source:
-            samples = [_ping(messenger, target, message) for _ in range(repeats)]
-            times_ns.append(median(samples[_WARM_UP:]))
-        elif messenger.worker == target:
-            _pong(messenger, source, message, repeats)
-        messenger.flush()
-    return fit_link(sizes_bytes, times_ns) if messenger.worker == source else None
+    if messenger.worker == target:
+        _answer(messenger, source, list(messages) * _ROUNDS)
+    samples: list[list[int]] = [[] for _ in messages]
+    if messenger.worker == source:
+        # All sizes in turn, so that a drift of the machine meets all of them alike.
+        for _, (own, message) in product(range(_ROUNDS), zip(samples, messages, strict=True)):
+            own.append(_ask(messenger, target, message))
+    messenger.flush()
+    if messenger.worker != source:
+        return None
+    sizes_bytes = [message.numel() for message in messages]
+    return fit_link(sizes_bytes, [median(own[_WARM_UP:]) for own in samples])
 
 
-def _ping(messenger: Messenger, target: int, message: Tensor) -> int:
+def _ask(messenger: Messenger, target: int, message: Tensor) -> int:
     """Nanoseconds until ``message`` has been answered."""
-    answer = messenger.receive(target, _ACK)
+    answer = messenger.receive(target, _ANSWER)
     start_ns = perf_counter_ns()
     messenger.send(target, message.numel(), (message,))
     answer.wait()
@@ -137,16 +132,15 @@ def _ping(messenger: Messenger, target: int, message: Tensor) -> int:
     return perf_counter_ns() - start_ns
 
 
-def _pong(messenger: Messenger, source: int, message: Tensor, repeats: int) -> None:
-    """Answer so many messages. Each is asked for before the one before is answered."""
-    ack = message[:1].clone()
-    arrival = messenger.receive(source, message.numel())
-    for repeat in range(repeats):
+def _answer(messenger: Messenger, source: int, messages: Sequence[Tensor]) -> None:
+    """Answer messages of these sizes. Each is asked for before the one before is answered."""
+    arrivals = (messenger.receive(source, message.numel()) for message in messages)
+    arrival = next(arrivals, None)
+    while arrival is not None:
         arrival.wait()
-        _synchronize(message.device)
-        if repeat < repeats - 1:
-            arrival = messenger.receive(source, message.numel())
-        messenger.send(source, _ACK, (ack,))
+        _synchronize(messages[0].device)
+        arrival = next(arrivals, None)
+        messenger.send(source, _ANSWER, (messages[0][:1],))
 
 
 def _synchronize(device: torch.device) -> None:

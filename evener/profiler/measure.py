@@ -11,12 +11,13 @@ from statistics import median
 from typing import Any
 
 import torch
+from torch import nn
 
 from evener.cost.profile import LayerCost, Profile
 from evener.errors import UsageError
 from evener.modules.keyed_rng import KeyedGenerators
-from evener.modules.layers import LayerSource, SpecLayers
-from evener.modules.optimizer import optimizer_factory, torch_dtype
+from evener.modules.layers import LayerSource, layer_source
+from evener.modules.optimizer import autocast_dtype, optimizer_factory, torch_dtype
 from evener.profiler.bench import Bench
 from evener.profiler.options import MeasureOptions
 from evener.profiler.peers import Alone, Peers
@@ -38,7 +39,7 @@ def measure_model(
     job: JobSpec,
     microbatch_sizes: Sequence[int],
     *,
-    source: LayerSource | None = None,
+    source: LayerSource | nn.Module | Sequence[nn.Module] | None = None,
     options: MeasureOptions | None = None,
     peers: Peers | None = None,
 ) -> Profile:
@@ -46,7 +47,8 @@ def measure_model(
 
     job: its sequence length, number formats, optimizer, recomputation and seed are used.
     microbatch_sizes: in sequences; each is measured.
-    source: of the layers, needed if the description does not say what is in them.
+    source: of the layers, or the blocks themselves; needed if the description does not say what is
+        in them.
     peers: workers that call this at the same time and go round by round together; all get the same
         profile, whose times are medians over all rounds and over all workers of a device type.
 
@@ -57,10 +59,14 @@ def measure_model(
     """
     options = MeasureOptions() if options is None else options
     _require_sizes(microbatch_sizes)
-    if source is None:
-        dtype = torch_dtype(job.dtypes.parameters)
-        source = SpecLayers(model, dtype, options.device, job.seed)
-    bench = Bench(model, job, source, options)
+    autocast_dtype(job.dtypes)  # refuses what torch cannot train in
+    layers = layer_source(
+        model if source is None else source,
+        dtype=torch_dtype(job.dtypes.parameters),
+        device=options.device,
+        seed=job.seed,
+    )
+    bench = Bench(model, job, layers, options)
     with one_thread(options.device), KeyedGenerators(options.device).preserved():
         findings = _measure(bench, microbatch_sizes, Alone() if peers is None else peers)
     of_type: dict[str, list[_Findings]] = {}

@@ -14,7 +14,7 @@ from evener.modules.values import Microbatch
 FEWEST_ROUNDS = 3
 
 Progress = Callable[[int, int], None]
-"""Told (rounds done, rounds in all)."""
+"""Told how much is done, and of how much: rounds over the layers, or pairs of workers."""
 
 
 @dataclass(frozen=True)

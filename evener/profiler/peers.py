@@ -20,7 +20,7 @@ class Peers(Protocol):
         ...
 
 
-class Arrival(Protocol):
+class Incoming(Protocol):
     """A message that was asked for."""
 
     def wait(self) -> tuple[Tensor, ...]: ...
@@ -33,7 +33,7 @@ class Messenger(Peers, Protocol):
         """Start to send. Equal keys mean equal shapes."""
         ...
 
-    def receive(self, peer: int, key: Hashable) -> Arrival:
+    def receive(self, peer: int, key: Hashable) -> Incoming:
         """Ask for the next message of ``peer``."""
         ...
 

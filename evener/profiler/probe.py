@@ -68,8 +68,7 @@ class Arrival:
 class Probe:
     """A subject and what enters it. Each action runs once when it is made.
 
-    output: what leaves it, without a graph. sizes: bytes that the actions keep and exchange, by
-    their names in ``LayerCost``.
+    sizes: bytes that the actions keep and exchange, by their names in ``LayerCost``.
     """
 
     def __init__(
@@ -80,8 +79,7 @@ class Probe:
         self._arrived = flatten(arrival.value)
         self._device = device
         self._draw = draw
-        self.output = self.forward_alone()
-        outputs = flatten(self.output)[1]
+        outputs = flatten(self.forward_alone())[1]
         self._output_gradients = [
             torch.randn_like(output) * arrival.scale
             for output in outputs

@@ -53,6 +53,15 @@ def test_types_rates_and_frozen_parameters_make_kinds() -> None:
     assert found == ["Linear", "Linear_2", "Linear_3", "Dropout", "Dropout_2", "Tanh"]
 
 
+class Linear_2(nn.Module):  # noqa: N801 - a name that could be taken for a numbered one
+    pass
+
+
+def test_names_are_told_apart() -> None:
+    found = kinds(Linear_2(), nn.Linear(2, 2), nn.Linear(2, 3), nn.Tanh())
+    assert found == ["Linear_2", "Linear", "Linear_3", "Tanh"]
+
+
 def test_a_description_is_the_same_for_the_same_blocks() -> None:
     blocks = [nn.Linear(2, 2), nn.Tanh()]
     assert of(*blocks).fingerprint() == of(*blocks).fingerprint()

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from evener.errors import ProfileError, UsageError
 from evener.modules.describe import describe
 from evener.modules.layers import ModuleLayers, SpecLayers, layer_source
+from evener.modules.loss import TokenLoss
 from evener.modules.values import Microbatch
 from evener.profiler.bench import Bench
 from evener.profiler.options import MeasureOptions
@@ -32,7 +33,7 @@ def vectors(width: int) -> Callable[[int], Microbatch]:
 
 def bench_of(*blocks: nn.Module, width: int = 8, **options: object) -> Bench:
     source = layer_source(blocks)
-    chosen = MeasureOptions(loss=SumLoss(), **{"make_batch": vectors(width), **options})
+    chosen = MeasureOptions(**{"loss": SumLoss(), "make_batch": vectors(width), **options})
     return Bench(describe(source, name="own"), JobSpec(), source, chosen)
 
 
@@ -92,7 +93,7 @@ def test_number_formats_are_the_jobs(model: ModelSpec) -> None:
 def test_autocast_computes_in_the_format_of_activations(model: ModelSpec) -> None:
     job = JobSpec(sequence_length=4, dtypes=DtypesSpec(activations="bfloat16"))
     probes = described(model, job).probes(1)
-    assert probes[-1].output.dtype == torch.bfloat16
+    assert probes[-1].forward_alone().dtype == torch.bfloat16
 
 
 def test_own_blocks_are_fed_with_what_the_blocks_before_make() -> None:
@@ -164,6 +165,12 @@ def test_the_batch_must_have_the_input() -> None:
     assert caught.value.violations == (
         'input_name is "pixels", but make_batch gave inputs; name one of these',
     )
+
+
+def test_the_batch_must_have_what_the_loss_needs() -> None:
+    bench = bench_of(nn.Linear(8, 2), loss=TokenLoss())
+    with pytest.raises(ProfileError, match='layer 0 of kind "Linear" with microbatch size 1: KeyE'):
+        bench.probes(1)
 
 
 def test_a_batch_for_own_blocks_must_be_given() -> None:

@@ -4,9 +4,12 @@ from pathlib import Path
 
 import pytest
 import torch
+from torch import nn
 
 from evener.cost.profile import LayerCost, Profile
 from evener.errors import UsageError
+from evener.modules.describe import describe
+from evener.modules.layers import layer_source
 from evener.profiler import MeasureOptions, measure_model
 from evener.profiler import rounds as rounds_module
 from evener.spec.job import JobSpec
@@ -147,10 +150,30 @@ def test_sizes_that_cannot_be_measured(
     assert caught.value.violations == (text,)
 
 
-def test_formats_that_the_executor_does_not_train_in(model: ModelSpec) -> None:
-    job = JobSpec(dtypes={"activations": "float16"})
-    with pytest.raises(UsageError, match=r"dtypes\.activations is float16"):
+@pytest.mark.parametrize("role", ["activations", "parameters"])
+def test_formats_that_the_executor_does_not_train_in(model: ModelSpec, role: str) -> None:
+    job = JobSpec(dtypes={role: "float8"})
+    with pytest.raises(UsageError, match=rf"dtypes\.{role} is float8"):
         measure_model(model, job, [1])
+
+
+def test_own_blocks_are_measured_by_a_description_of_them(job: JobSpec) -> None:
+    blocks = nn.Sequential(nn.Embedding(11, 8), nn.Linear(8, 8), nn.Linear(8, 8), nn.Linear(8, 11))
+    options = MeasureOptions(
+        rounds=3,
+        make_batch=lambda num_sequences: {
+            "inputs": torch.zeros(num_sequences, 4, dtype=torch.int64),
+            "targets": torch.zeros(num_sequences, 4, dtype=torch.int64),
+        },
+    )
+    description = describe(layer_source(blocks), name="own")
+    profile = measure_model(description, job, [2], source=blocks, options=options)
+    assert {cost.layer: cost.output_bytes for cost in profile.layers} == {
+        "Embedding": 2 * 4 * 8 * 4,
+        "Linear": 2 * 4 * 8 * 4,
+        "Linear_2": 2 * 4 * 11 * 4,
+    }
+    assert blocks[1].weight.grad is None
 
 
 def test_options_out_of_range() -> None:
