@@ -2,8 +2,11 @@
 
 import os
 import signal
+import subprocess
+import sys
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 import torch
@@ -179,3 +182,35 @@ def test_without_failures_all_leave_together() -> None:
     assert [outcome.exit_code for outcome in outcomes] == [0] * 4
     assert None not in left
     assert max(left) - min(left) < 0.25
+
+
+def test_under_torchrun_the_first_message_is_ours(tmp_path: Path) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(
+        """
+import time
+from evener.executor.failure import Progress
+from evener.executor.launch import rank_from_environment
+from evener.executor.watch import Watch
+from evener.ir.text import parse_action
+
+rank = rank_from_environment()
+progress = Progress(rank.index)
+with Watch(rank, progress):
+    progress.action = parse_action(f"{rank.index}F2")
+    if rank.index == 1:
+        raise ValueError("boom")
+    time.sleep(60)
+"""
+    )
+    torchrun = Path(sys.executable).with_name("torchrun")
+    result = subprocess.run(
+        [torchrun, "--standalone", "--nproc-per-node=2", script],
+        capture_output=True,
+        text=True,
+        timeout=40,
+        check=False,
+    )
+    assert result.returncode != 0
+    lines = [line for line in result.stderr.splitlines() if "rank 1" in line]
+    assert lines[0].endswith("rank 1 failed in 1F2 (stage 1, microbatch 2): ValueError: boom")
