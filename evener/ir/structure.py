@@ -7,7 +7,6 @@ from evener.ir.dependencies import link_of
 from evener.ir.rules import RULES
 from evener.ir.schedule import MESSAGE_KINDS, Cell, Schedule
 
-_FORWARD = (Kind.SEND_F, Kind.RECV_F)
 _BACKWARD = frozenset({Kind.B, Kind.I, Kind.W, Kind.R, Kind.SEND_B, Kind.RECV_B})
 _CELL_KINDS = (Kind.F, Kind.B, Kind.I, Kind.W, Kind.R, Kind.OFFLOAD, Kind.RELOAD)
 _PARAMETERS_USED = frozenset({Kind.F, Kind.B, Kind.I, Kind.W, Kind.R})

@@ -1,25 +1,24 @@
 """Our JSON files: what is wrong with one before its contents can be looked at."""
 
 import json
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
 
 from evener.errors import EvenerError, Violation
 
 
+@dataclass(frozen=True)
 class JsonFile:
     """A kind of JSON file, and the error that a broken one raises.
 
     what: the kind, for messages. version: the only one that is read. way_out: how to get another.
     """
 
-    def __init__(
-        self, what: str, *, version: int, error_type: type[EvenerError], way_out: str
-    ) -> None:
-        self.what = what
-        self.version = version
-        self.error_type = error_type
-        self.way_out = way_out
+    what: str
+    version: int
+    error_type: type[EvenerError]
+    way_out: str
 
     def read(self, path: Path | str) -> str:
         """The text of a file. Raises ``error_type`` with the reason why it cannot be read."""

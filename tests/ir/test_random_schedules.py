@@ -312,10 +312,12 @@ def check_mutated(seeds: range) -> tuple[int, int]:
     return num_legal, len(seeds) - num_legal
 
 
+@pytest.mark.timeout(300)
 def test_legal_schedules_pass_and_run_to_the_end() -> None:
     check_legal(range(1_000))
 
 
+@pytest.mark.timeout(300)
 def test_mutated_schedules_are_refused_exactly_if_they_do_not_run() -> None:
     num_legal, num_refused = check_mutated(range(1_000))
     assert num_legal > 50
@@ -323,10 +325,12 @@ def test_mutated_schedules_are_refused_exactly_if_they_do_not_run() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(1200)
 def test_ten_thousand_legal_schedules() -> None:
     check_legal(range(1_000, 11_000))
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(1200)
 def test_ten_thousand_mutated_schedules() -> None:
     check_mutated(range(1_000, 11_000))
