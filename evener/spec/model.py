@@ -56,6 +56,11 @@ class Layer:
         return self.spec.kind
 
 
+def layer_config(layer_name: str) -> str:
+    """The configuration that a layer has, from its unique name: ``mlp_2`` has ``mlp``."""
+    return layer_name.rpartition("_")[0]
+
+
 class ModelSpec(Spec):
     """A model as a sequence of layers.
 

@@ -1,0 +1,3 @@
+from evener.cli.main import main
+
+__all__ = ["main"]

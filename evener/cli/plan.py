@@ -1,0 +1,154 @@
+"""``evener plan``: find who runs which layers in which order."""
+
+import argparse
+import signal
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from evener.api import find_plan
+from evener.cli.inputs import (
+    add_cluster,
+    add_job,
+    add_json,
+    add_model,
+    add_profile,
+    read_cluster,
+    read_job,
+    read_model,
+    seconds,
+)
+from evener.cli.output import print_json, print_table, print_text, progress_bar, write_file
+from evener.cost.profile import Profile
+from evener.ir.plan import Plan
+from evener.planner.find_plan import PLANNERS
+from evener.planner.result import PlanResult
+from evener.planner.stop import MaxRuntime, NeverStop
+from evener.units import format_bytes, format_ns
+
+
+def add_parser(verbs: argparse._SubParsersAction) -> None:
+    parser = verbs.add_parser("plan", help="find a plan, with a bound on how good it is")
+    add_model(parser)
+    add_cluster(parser)
+    add_job(parser)
+    add_profile(parser)
+    parser.add_argument(
+        "--planner", default="sweep", metavar="NAME", help=f"{', '.join(PLANNERS)} (default sweep)"
+    )
+    parser.add_argument(
+        "--time-limit", metavar="S", help="give the best plan after S seconds; so does Ctrl-C"
+    )
+    parser.add_argument("--out", type=Path, metavar="FILE", help="write the plan as JSON")
+    parser.add_argument(
+        "--dry-run", action="store_true", help="read and check the files, search nothing"
+    )
+    add_json(parser)
+    parser.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> int:
+    model, cluster = read_model(options.model), read_cluster(options.cluster)
+    job, profile = read_job(options.job), Profile.load(options.profile)
+    limit_s = seconds(options.time_limit, "--time-limit") if options.time_limit else None
+    if options.dry_run:
+        print_text(_as_understood(model, cluster, job, profile))
+        return 0
+    stop = _StopOnInterrupt(NeverStop() if limit_s is None else MaxRuntime(limit_s))
+    with stop, progress_bar("planning", quiet=options.json) as bar:
+        result = find_plan(
+            model,
+            cluster,
+            job,
+            profile,
+            planner=options.planner,
+            stop=stop,
+            progress=lambda done, total, best_ns: bar.update(
+                bar.task_ids[0],
+                completed=done,
+                total=total,
+                news="" if best_ns is None else f"best {format_ns(best_ns, digits=4)}",
+            ),
+        )
+    if options.out is not None:
+        write_file(options.out, result.best.model_dump_json(indent=1) + "\n")
+    if options.json:
+        print_json(_as_json(result))
+    else:
+        _print_result(result)
+    return 0
+
+
+class _StopOnInterrupt:
+    """A stopping criterion that Ctrl-C fulfils; a second Ctrl-C interrupts for real."""
+
+    def __init__(self, inner: Any) -> None:
+        self._inner = inner
+        self._interrupted = False
+
+    def __call__(self, best_ns: int | None) -> bool:
+        return self._interrupted or self._inner(best_ns)
+
+    def __enter__(self) -> "_StopOnInterrupt":
+        self._previous = signal.signal(signal.SIGINT, self._interrupt)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        signal.signal(signal.SIGINT, self._previous)
+
+    def _interrupt(self, number: int, frame: FrameType | None) -> None:
+        self._interrupted = True
+        signal.signal(signal.SIGINT, self._previous)
+
+
+def _as_json(result: PlanResult) -> dict[str, Any]:
+    return {
+        "objective_ns": result.objective_ns,
+        "lower_bound_ns": result.lower_bound_ns,
+        "gap": result.gap,
+        "status": result.status.value,
+        "runtime_s": result.runtime_s,
+        "stats": dict(result.stats),
+        "refused": result.refused,
+        "plan": result.best.model_dump(mode="json"),
+    }
+
+
+def _print_result(result: PlanResult) -> None:
+    plan = result.best
+    assert plan.predicted is not None, "planners predict"
+    peaks = ", ".join(format_bytes(peak, digits=3) for peak in plan.predicted.peak_bytes)
+    print_table(
+        {
+            "schedule": plan.schedule.name,
+            "replicas": str(plan.replicas),
+            "microbatches": f"{plan.schedule.num_microbatches} of {plan.microbatch_size}",
+            "step time": format_ns(result.objective_ns, digits=4),
+            "lower bound": f"{format_ns(result.lower_bound_ns, digits=4)} (gap {result.gap:.1%})",
+            "bubble": f"{plan.predicted.bubble_fraction:.1%}",
+            "peak memory": peaks,
+            "searched": f"{result.stats['simulated']} plans in {result.runtime_s:.1f} s",
+            "status": result.status.value,
+        }
+    )
+    print_text("\n".join(_stage_lines(plan)))
+
+
+def _stage_lines(plan: Plan) -> list[str]:
+    """One line per stage: who holds it and which layers it has."""
+    lines = []
+    for stage, (first, end) in enumerate(plan.partition):
+        worker = plan.schedule.workers_of_stage[stage][0]
+        devices = [
+            name
+            for replica in range(plan.replicas)
+            for name in plan.devices[replica * plan.schedule.num_workers + worker]
+        ]
+        layers = plan.layer_names[first:end]
+        names = layers[0] if len(layers) == 1 else f"{layers[0]} ... {layers[-1]}"
+        lines.append(f"stage {stage} on {', '.join(devices)}: {len(layers)} layers, {names}")
+    return lines
+
+
+def _as_understood(*parts: Any) -> str:
+    return "\n".join(part.model_dump_json(indent=1, exclude={"layers"}) for part in parts)

@@ -1,0 +1,73 @@
+"""``evener verify``: train a tiny model under a schedule and in one process, and compare."""
+
+import argparse
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from evener.cli.inputs import add_json
+from evener.cli.output import print_json, print_text, progress_bar
+from evener.errors import UsageError
+from evener.ir.plan import Plan
+
+if TYPE_CHECKING:
+    from evener.executor.verify import Parity
+
+FAILED = 1
+
+
+def add_parser(verbs: argparse._SubParsersAction) -> None:
+    parser = verbs.add_parser(
+        "verify",
+        help="prove that a schedule trains as one process does",
+        description=__doc__,
+    )
+    parser.add_argument("plan", nargs="?", type=Path, metavar="PLAN", help="a plan file")
+    parser.add_argument("--all", action="store_true", help="every schedule, many shapes (minutes)")
+    add_json(parser)
+    parser.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> int:
+    if (options.plan is None) == (not options.all):
+        raise UsageError("give either PLAN, or --all")
+    from evener.executor.parity_grid import all_cases
+    from evener.executor.verify import TOLERANCE, verify, verify_cases
+
+    if options.plan is not None:
+        parities = [verify(Plan.load(options.plan))]
+    else:
+        cases = list(all_cases())
+        parities = []
+        with progress_bar("verifying", quiet=options.json) as bar:
+            task = bar.task_ids[0]
+            for parity in verify_cases(cases):
+                parities.append(parity)
+                bar.update(task, completed=len(parities), total=len(cases), news=parity.case)
+    failed = [parity for parity in parities if not parity.holds]
+    if options.json:
+        print_json({"tolerance": TOLERANCE, "cases": [_as_json(parity) for parity in parities]})
+    else:
+        _print(parities, failed, TOLERANCE)
+    return FAILED if failed else 0
+
+
+def _as_json(parity: "Parity") -> dict[str, object]:
+    return {
+        "case": parity.case,
+        "loss": parity.loss,
+        "gradient": parity.gradient,
+        "grad_norm": parity.grad_norm,
+        "parameter": parity.parameter,
+    }
+
+
+def _print(parities: list["Parity"], failed: list["Parity"], tolerance: float) -> None:
+    worst = max(parities, key=lambda parity: parity.worst)
+    for parity in failed:
+        print(f"evener: {parity}", file=sys.stderr)
+    print_text(
+        f"{len(parities) - len(failed)} of {len(parities)} cases equal one process within"
+        f" {tolerance:g} (float64, 3 steps: losses, gradients, norms, parameters);"
+        f" worst {worst.worst:.2e} in {worst.case}"
+    )

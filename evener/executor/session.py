@@ -1,0 +1,112 @@
+"""A whole training run of one plan: what every rank does from start to end."""
+
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+from evener.errors import UsageError
+from evener.executor.batch import Batch
+from evener.executor.failure import Progress
+from evener.executor.launch import Rank, run_workers
+from evener.executor.torch_transport import TorchTransport
+from evener.executor.train import StepResult, Trainer, TrainOptions, trainer_connections
+from evener.executor.watch import Watch
+from evener.ir.plan import Plan
+from evener.ir.timeline import Timeline
+
+MakeBatch: TypeAlias = Callable[[int], Batch]
+"""The data of a step, by its index: the same on every rank."""
+
+_NUM_TIMELINES = 31
+
+
+@dataclass(frozen=True)
+class Training:
+    """What a run gives; equal on all ranks.
+
+    losses: of each step, per token. grad_norms: before clipping, None where the job does not clip.
+    step_ns: of each step, from the first start to the last end of an action of any worker.
+    timeline: the one of median length among the last steps.
+    """
+
+    losses: tuple[float, ...]
+    grad_norms: tuple[float | None, ...]
+    step_ns: tuple[int, ...]
+    timeline: Timeline
+
+
+@dataclass(frozen=True)
+class Session:
+    """A training run that has yet to be given its ranks.
+
+    model: what ``Trainer`` takes. steps: optimizer updates, 1 or more.
+    on_step: called on rank 0 after each step with its index and result.
+    """
+
+    plan: Plan
+    model: Any
+    make_batch: MakeBatch
+    steps: int
+    options: TrainOptions | None = None
+    on_step: Callable[[int, StepResult], None] | None = None
+
+    def __post_init__(self) -> None:
+        if self.steps < 1:
+            raise UsageError(f"steps is {self.steps}; ask for 1 or more")
+
+    def train(self, rank: Rank) -> Training:
+        """Train as one rank of as many as the plan has workers."""
+        require_workers(self.plan, rank.num_ranks)
+        pairs, groups = trainer_connections(self.plan)
+        progress = Progress(rank.index)
+        with Watch(rank, progress):
+            transport = TorchTransport(
+                rank.store,
+                worker=rank.index,
+                num_workers=rank.num_ranks,
+                pairs=pairs,
+                groups=groups,
+                device=None if self.options is None else self.options.device,
+            )
+            trainer = Trainer(self.plan, self.model, transport, self.options, progress=progress)
+            training = self._steps(trainer, is_first=rank.index == 0)
+            transport.close()
+        return training
+
+    def _steps(self, trainer: Trainer, *, is_first: bool) -> Training:
+        results, recent = [], deque[Timeline](maxlen=_NUM_TIMELINES)
+        step_ns = []
+        for step in range(self.steps):
+            result = trainer.step(self.make_batch(step), timeline=True)
+            assert result.timeline is not None, "it was asked for"
+            recent.append(result.timeline)
+            step_ns.append(result.timeline.step_ns)
+            results.append(result)
+            if is_first and self.on_step is not None:
+                self.on_step(step, result)
+        # The first step of a process also loads code and makes connections.
+        steady = list(recent)[1:] if self.steps > 1 and len(recent) == self.steps else list(recent)
+        steady.sort(key=lambda timeline: timeline.step_ns)
+        return Training(
+            losses=tuple(result.loss for result in results),
+            grad_norms=tuple(result.grad_norm for result in results),
+            step_ns=tuple(step_ns),
+            timeline=steady[len(steady) // 2],
+        )
+
+
+def train_local(session: Session, *, timeout_s: float = 86_400.0) -> Training:
+    """Train with one forked process per worker on this machine.
+
+    Raises ExecutionError if any rank fails.
+    """
+    return run_workers(session.train, session.plan.num_workers, timeout_s=timeout_s)[0]
+
+
+def require_workers(plan: Plan, num_ranks: int) -> None:
+    """Raise UsageError unless there is one rank for each worker."""
+    if num_ranks != plan.num_workers:
+        raise UsageError(
+            f"the plan has {plan.num_workers} workers, but there are {num_ranks} ranks"
+        )
