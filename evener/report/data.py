@@ -1,6 +1,7 @@
 """What a report says, computed once; ``html`` and ``text`` only write it down."""
 
 import json
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import Enum
@@ -135,7 +136,8 @@ def report_json(data: ReportData) -> dict[str, Any]:
             for figure in data.figures
         },
         "workers": [_worker_json(row) for row in data.workers],
-        "losses": list(data.losses),
+        # JSON has no word for what is not finite.
+        "losses": [loss if math.isfinite(loss) else None for loss in data.losses],
         "timelines": [json.loads(timeline_to_json(t)) for t in data.timelines],
     }
 

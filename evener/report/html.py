@@ -5,6 +5,7 @@ import re
 from collections.abc import Iterable
 from html import escape
 from importlib.resources import files
+from itertools import chain
 from pathlib import Path
 
 from evener.ir.action import Kind
@@ -69,9 +70,9 @@ def render_html(data: ReportData) -> str:
 
 def _for_the_viewer(data: ReportData) -> dict[str, object]:
     """What the script needs besides the columns: names, colours and the memory scale."""
-    peaks = [peak for timeline in data.timelines for peak in timeline.peak_bytes]
+    held = chain.from_iterable((*t.peak_bytes, *t.memory_bytes) for t in data.timelines)
+    highest = max(held, default=0)
     caps = list(data.summary.cap_bytes)
-    highest = max(peaks, default=0)
     # A cap far above the curves would flatten them; then only the table shows it.
     fitting = [cap for cap in caps if cap <= 2 * highest]
     return {

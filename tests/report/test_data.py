@@ -1,4 +1,5 @@
 import json
+import math
 
 import pytest
 
@@ -94,12 +95,12 @@ def test_sizes_that_do_not_fit_are_all_named(predicted: Timeline, make_timeline)
 
 def test_json_has_the_same_content(predicted: Timeline, measured: Timeline) -> None:
     summary = Summary("title", status="found", facts=(("host", "here"),))
-    data = build_report(predicted, measured=measured, summary=summary, losses=[2.0, 1.0])
-    read = json.loads(json.dumps(report_json(data)))
+    data = build_report(predicted, measured=measured, summary=summary, losses=[2.0, math.nan])
+    read = json.loads(json.dumps(report_json(data), allow_nan=False))
     assert read["title"] == "title"
     assert read["status"] == "found"
     assert read["facts"] == {"host": "here"}
-    assert read["losses"] == [2.0, 1.0]
+    assert read["losses"] == [2.0, None]
     assert read["figures"]["step_ns"] == {
         "predicted": 11_000,
         "measured": 22_000,

@@ -97,6 +97,18 @@ def test_texts_cannot_break_out_of_their_place(predicted: Timeline) -> None:
     assert page.num_scripts == 3
 
 
+@pytest.mark.parametrize(
+    ("cap_bytes", "top"),
+    # Peaks are 3 and 2 bytes. A cap of more than twice that would flatten the curves.
+    [((4, 4), 4), ((4, 100), 4), ((100, 100), 3)],
+)
+def test_the_memory_scale_holds_peaks_and_near_caps(
+    predicted: Timeline, cap_bytes: tuple[int, int], top: int
+) -> None:
+    page = render_html(build_report(predicted, summary=Summary("caps", cap_bytes=cap_bytes)))
+    assert f'"memory":{{"top":{top},"caps":[{cap_bytes[0]},{cap_bytes[1]}]}}' in page
+
+
 def test_the_file_is_written_with_its_folder(predicted: Timeline, tmp_path: Path) -> None:
     data = build_report(predicted, summary=Summary("alone"))
     path = write_report(tmp_path / "new" / "report.html", data)
