@@ -30,7 +30,7 @@ def main() -> int:
     job = load_toml(RECIPES / "jobs/demo.toml", evener.JobSpec)
     steps = steps or job.steps
 
-    _say(f"measuring {len(set(x.config for x in model.layers))} kinds of layer")
+    _say(f"measuring {len(model.layer_configs)} kinds of layer")
     profile = evener.measure(model, cluster, job, microbatch_sizes=MICROBATCH_SIZES)
     profile.save(out / "profile.json")
 

@@ -71,11 +71,8 @@ def require_launched(plan: Plan) -> None:
 
 def _session(options: argparse.Namespace, plan: Plan, model: ModelSpec, steps: int) -> "Session":
     """The run on the text below ``--data``."""
-    import torch
-
     from evener.executor.session import Session
     from evener.executor.text_data import read_text
-    from evener.executor.train import TrainOptions
 
     if model.vocabulary_size is None:
         raise UsageError(f'model "{model.name}" has no vocabulary; text cannot train it')
@@ -92,15 +89,11 @@ def _session(options: argparse.Namespace, plan: Plan, model: ModelSpec, steps: i
         )
 
     make_batch(0)  # a text that is too short is found before ranks meet
-    device = torch.device("cpu")
-    if torch.cuda.is_available():
-        device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
     return Session(
         plan,
         model,
         make_batch,
         steps,
-        TrainOptions(device=device),
         on_step=None if options.json else _print_step,
     )
 

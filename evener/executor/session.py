@@ -7,6 +7,7 @@ from typing import Any, TypeAlias
 
 from evener.errors import UsageError
 from evener.executor.batch import Batch
+from evener.executor.devices import device_of
 from evener.executor.failure import Progress
 from evener.executor.launch import Rank, run_workers
 from evener.executor.torch_transport import TorchTransport
@@ -41,6 +42,7 @@ class Session:
     """A training run that has yet to be given its ranks.
 
     model: what ``Trainer`` takes. steps: optimizer updates, 1 or more.
+    options: by default those of ``TrainOptions``, on the rank's own device.
     on_step: called on rank 0 after each step with its index and result.
     """
 
@@ -58,6 +60,7 @@ class Session:
     def train(self, rank: Rank) -> Training:
         """Train as one rank of as many as the plan has workers."""
         require_workers(self.plan, rank.num_ranks)
+        options = self.options or TrainOptions(device=device_of(rank))
         pairs, groups = trainer_connections(self.plan)
         progress = Progress(rank.index)
         with Watch(rank, progress):
@@ -67,9 +70,9 @@ class Session:
                 num_workers=rank.num_ranks,
                 pairs=pairs,
                 groups=groups,
-                device=None if self.options is None else self.options.device,
+                device=options.device,
             )
-            trainer = Trainer(self.plan, self.model, transport, self.options, progress=progress)
+            trainer = Trainer(self.plan, self.model, transport, options, progress=progress)
             training = self._steps(trainer, is_first=rank.index == 0)
             transport.close()
         return training
