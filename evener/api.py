@@ -1,11 +1,13 @@
 """The verbs. Those that need torch import it when they are called."""
 
-from collections.abc import Callable, Sequence
-from itertools import permutations
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import combinations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from evener.cost.build import cost_table
+from evener.cost.flops import model_flops
 from evener.cost.profile import Profile
 from evener.cost.table import CostTable
 from evener.errors import UsageError
@@ -14,13 +16,22 @@ from evener.ir.plan import Plan
 from evener.ir.schedule import Schedule
 from evener.ir.timeline import Timeline
 from evener.planner.find_plan import find_plan
-from evener.report import Summary, build_report, write_report
+from evener.report import Summary, build_report, summary_of_plan, write_report
 from evener.sim import engine
 from evener.spec.cluster import ClusterSpec
 from evener.spec.job import JobSpec
 from evener.spec.model import ModelSpec, layer_config
 
-__all__ = ["costs_of_plan", "execute", "export", "find_plan", "measure", "report", "simulate"]
+__all__ = [
+    "costs_of_plan",
+    "execute",
+    "export",
+    "find_plan",
+    "measure",
+    "report",
+    "simulate",
+    "summarize",
+]
 
 if TYPE_CHECKING:
     from evener.executor.launch import Rank
@@ -38,76 +49,100 @@ def measure(
     microbatch_sizes: Sequence[int] = (1,),
     source: Any = None,
     progress: Told | None = None,
+    **options: Any,
 ) -> Profile:
-    """Measure every kind of layer and every link on the devices of ``cluster``.
+    """Measure every kind of layer and the links on the devices of ``cluster``.
 
     Every device is measured at the same time by a process of its own, so that they meet each
     other's contention as in a run.  Under torchrun this process is one of them; otherwise one
     process per device is forked here, which works for devices that are CPU workers.
 
-    source: of the layers (see ``evener.modules.layer_source``), needed only if the description
-        does not say what is in them.
+    source: of the layers, or blocks; needed only if the description does not say what is in them.
+    options: further fields of ``evener.profiler.MeasureOptions``, such as ``make_batch``, ``loss``.
 
     Raises UsageError if the parts do not belong together, ProfileError that names a layer that
     does not run, ExecutionError if a process fails.
     """
     from evener.executor.launch import is_launched, rank_from_environment, run_workers
 
-    def on_rank(rank: "Rank") -> Profile:
-        return _measure_on(
-            rank, model, cluster, job, microbatch_sizes=microbatch_sizes, source=source,
-            told=progress if rank.index == 0 else None,
-        )  # fmt: skip
-
+    sizes = tuple(microbatch_sizes)
+    measurement = _Measurement(model, cluster, job, sizes, source, progress, options)
     num_workers = len(cluster.devices)
-    if is_launched():
-        rank = rank_from_environment()
-        if rank.num_ranks != num_workers:
-            raise UsageError(_other_ranks(rank.num_ranks, cluster))
-        return on_rank(rank)
-    return run_workers(on_rank, num_workers, timeout_s=3600.0)[0]
+    if not is_launched():
+        return run_workers(measurement.run, num_workers, timeout_s=3600.0)[0]
+    rank = rank_from_environment()
+    if rank.num_ranks != num_workers:
+        raise UsageError(_other_ranks(rank.num_ranks, cluster))
+    return measurement.run(rank)
 
 
-def _measure_on(
-    rank: "Rank",
-    model: ModelSpec,
-    cluster: ClusterSpec,
-    job: JobSpec,
-    *,
-    microbatch_sizes: Sequence[int],
-    source: Any,
-    told: Told | None,
-) -> Profile:
+@dataclass(frozen=True)
+class _Measurement:
     """What one process per device does."""
-    from evener.executor.devices import device_of
-    from evener.executor.failure import Progress
-    from evener.executor.torch_transport import TorchTransport
-    from evener.executor.watch import Watch
-    from evener.profiler import MeasureOptions, measure_links, measure_model
 
-    def tell(what: str) -> Callable[[int, int], None]:
-        return lambda done, total: None if told is None else told(what, done, total)
+    model: ModelSpec
+    cluster: ClusterSpec
+    job: JobSpec
+    microbatch_sizes: tuple[int, ...]
+    source: Any
+    progress: Told | None
+    options: Mapping[str, Any]
 
-    device = device_of(rank)
-    with Watch(rank, Progress(rank.index)):
-        transport = TorchTransport(
-            rank.store,
-            worker=rank.index,
-            num_workers=rank.num_ranks,
-            pairs=list(permutations(range(rank.num_ranks), 2)),
-            device=device,
-        )
-        options = MeasureOptions(
-            device=device,
-            device_type=cluster.device(cluster.devices[rank.index]).type,
-            progress=tell("layers"),
-        )
-        profile = measure_model(
-            model, job, microbatch_sizes, source=source, options=options, peers=transport
-        )
-        links = measure_links(transport, cluster.devices, device=device, progress=tell("links"))
-        transport.close()
-    return profile.model_copy(update={"links": links})
+    def run(self, rank: "Rank") -> Profile:
+        from evener.executor.devices import device_of
+        from evener.executor.failure import Progress
+        from evener.executor.torch_transport import TorchTransport
+        from evener.executor.watch import Watch
+        from evener.profiler import MeasureOptions, measure_links, measure_model, typical_links
+
+        device, is_first = device_of(rank), rank.index == 0
+        types = {name: self.cluster.device(name).type for name in self.cluster.devices}
+        names = self.cluster.devices
+        pairs = self._pairs()
+        with Watch(rank, Progress(rank.index)):
+            transport = TorchTransport(
+                rank.store,
+                worker=rank.index,
+                num_workers=rank.num_ranks,
+                pairs=[both for a, b in pairs for both in ((a, b), (b, a))],
+                device=device,
+            )
+            options = MeasureOptions(
+                device=device,
+                device_type=types[names[rank.index]],
+                progress=self._tell("layers", is_first),
+                **self.options,
+            )
+            profile = measure_model(
+                self.model,
+                self.job,
+                self.microbatch_sizes,
+                source=self.source,
+                options=options,
+                peers=transport,
+            )
+            links = measure_links(
+                transport, names, pairs=pairs, device=device, progress=self._tell("links", is_first)
+            )
+            transport.close()
+        links = links if self._num_nodes > 1 else typical_links(links, types)
+        return profile.model_copy(update={"links": links})
+
+    @property
+    def _num_nodes(self) -> int:
+        return len({self.cluster.device(name).node for name in self.cluster.devices})
+
+    def _pairs(self) -> list[tuple[int, int]]:
+        """All pairs; of one machine, whose devices are alike, one stands for all."""
+        pairs = list(combinations(range(len(self.cluster.devices)), 2))
+        return pairs if self._num_nodes > 1 else pairs[:1]
+
+    def _tell(self, what: str, is_first: bool) -> Callable[[int, int], None]:
+        def tell(done: int, total: int) -> None:
+            if self.progress is not None and is_first:
+                self.progress(what, done, total)
+
+        return tell
 
 
 def execute(
@@ -190,19 +225,37 @@ def report(
     measured: Timeline | None = None,
     *,
     path: Path | str,
-    title: str = "Evener",
+    summary: Summary | None = None,
     losses: Sequence[float] = (),
-    **facts: Any,
 ) -> Path:
     """Write one self-contained HTML file that shows one timeline, or two below one another.
 
-    facts: further fields of ``evener.report.Summary``.
+    summary: what the timelines do not know; see ``summarize``.
 
     Raises UsageError if the timelines are not of the same workers and stages.
     """
-    summary = Summary(title=title, **facts)
+    summary = summary or Summary(title=f"Evener: {predicted.schedule.name}")
     data = build_report(predicted, measured=measured, summary=summary, losses=losses)
     return write_report(path, data)
+
+
+def summarize(plan: Plan, model: ModelSpec, cluster: ClusterSpec) -> Summary:
+    """What a report says of a plan besides its timelines, caps and peak FLOP/s included.
+
+    Raises PlanError if the plan is for another model, UsageError if the cluster lacks devices of
+    the plan.
+    """
+    plan.require_model(model)
+    devices = [cluster.device(name).spec for names in plan.devices for name in names]
+    peaks = [device.flops_per_s(plan.job.dtypes.activations) for device in devices]
+    return replace(
+        summary_of_plan(plan),
+        cap_bytes=tuple(plan.job.memory_limit_bytes(each.memory_bytes) for each in devices),
+        model_flops_per_step=model_flops(
+            model, num_tokens=plan.job.num_tokens, sequence_length=plan.sequence_length
+        ),
+        peak_flops_per_s=sum(peaks) if all(peaks) else None,
+    )
 
 
 def _profile_of_another_model(plan: Plan, profile: Profile) -> str:

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import evener
+from evener.api import summarize
 from evener.executor.text_data import read_text
 from evener.executor.verify import verify
 from evener.ir.timeline_json import timeline_to_json
@@ -60,7 +61,7 @@ def main() -> int:
     for name, result in (("uniform 1F1B", uniform), ("Evener", found)):
         _say(f"training {steps} steps: {name}, {result.best.schedule.name}")
         runs[name] = evener.execute(result.best, model, make_batch, steps=steps, local=True)
-    _write(out, profile, cluster, found, runs["Evener"])
+    _write(out, model, profile, cluster, found, runs["Evener"])
     print(_table(uniform, found, runs))
     print(f"worst difference from one process {parity.worst:.1e}; report: {out / 'report.html'}")
     return 0
@@ -78,7 +79,7 @@ def _say(text: str) -> None:
     print(f"... {text}", file=sys.stderr, flush=True)
 
 
-def _write(out: Path, profile, cluster, found, run) -> None:
+def _write(out: Path, model, profile, cluster, found, run) -> None:
     """Everything that the table stands on."""
     plan = found.best
     predicted = evener.simulate(plan, profile, cluster)
@@ -89,16 +90,8 @@ def _write(out: Path, profile, cluster, found, run) -> None:
         predicted,
         run.timeline,
         path=out / "report.html",
-        title="Evener demo",
+        summary=summarize(plan, model, cluster),
         losses=run.losses,
-        model=plan.model,
-        status=found.status.value,
-        lower_bound_ns=found.lower_bound_ns,
-        tokens_per_step=plan.job.num_tokens,
-        cap_bytes=(plan.job.memory_cap_bytes,) * plan.num_workers,
-        worker_names=tuple(name for (name,) in plan.devices),
-        stage_names=tuple(f"layers {first}-{end - 1}" for first, end in plan.partition),
-        facts=(("host", profile.host),),
     )
 
 

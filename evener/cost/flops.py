@@ -1,0 +1,54 @@
+"""Floating-point operations that a model needs: the numerator of the MFU.
+
+Chowdhery et al., "PaLM", arXiv 2204.02311, appendix B: six per matrix parameter and token (two
+forward, four backward), and 12 x heads x head size x context per token for the products of
+queries, keys and values.  Recomputation does not count; of a mixture of experts only what a token
+visits does; the embedding's look-up is free.
+"""
+
+from evener.spec.layers import (
+    AttentionSpec,
+    BlockSpec,
+    EmbeddingSpec,
+    HeadSpec,
+    LayerSpec,
+    MoeSpec,
+)
+from evener.spec.model import ModelSpec
+from evener.spec.parameters import num_parameters
+
+_PER_PARAMETER = 6
+_PER_CONTEXT = 12
+
+
+def model_flops(model: ModelSpec, *, num_tokens: int, sequence_length: int) -> int:
+    """Operations of one step's forward and backward over ``num_tokens`` in such sequences."""
+    per_token = sum(_per_token(model, layer.spec, sequence_length) for layer in model.layers)
+    return per_token * num_tokens
+
+
+def _per_token(model: ModelSpec, layer: LayerSpec, sequence_length: int) -> int:
+    match layer:
+        case EmbeddingSpec():
+            return 0
+        case HeadSpec():
+            # The projection is computed whether its matrix is the embedding's or its own.
+            return _PER_PARAMETER * (model.vocabulary_size or 0) * model.hidden_size
+        case BlockSpec():
+            halves = (layer.mixer, layer.feedforward)
+            return sum(_per_token(model, half, sequence_length) for half in halves)
+        case MoeSpec():
+            return _PER_PARAMETER * _visited(model, layer)
+        case AttentionSpec():
+            context = min(sequence_length, layer.window or sequence_length)
+            products = _PER_CONTEXT * layer.num_heads * layer.head_dim * context
+            return _PER_PARAMETER * num_parameters(model, layer) + products
+        case _:
+            return _PER_PARAMETER * num_parameters(model, layer)
+
+
+def _visited(model: ModelSpec, layer: MoeSpec) -> int:
+    """Parameters that one token meets: the whole router, but only its own experts."""
+    of_its_experts = layer.model_copy(update={"num_experts": layer.top_k})
+    others = layer.num_experts - layer.top_k
+    return num_parameters(model, of_its_experts) + others * model.hidden_size
