@@ -11,8 +11,8 @@ itself.  So what a pair carries is known to both sides, whatever is posted when.
 """
 
 import pickle
-import queue
 import threading
+import time
 from collections import deque
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
@@ -26,6 +26,8 @@ from torch.distributed import Store  # type: ignore[attr-defined]  # exported, b
 
 from evener.executor.packing import Layout, shapes_changed
 from evener.executor.transport import Done, Handle
+
+_LOOK_EVERY_S = 0.02
 
 
 class TorchTransport:
@@ -233,34 +235,50 @@ class _Keeper(Protocol):
 
 
 class _WaitingKeeper:
-    """A gloo send cannot be asked whether it has ended, only waited for: a thread does that."""
+    """A gloo send cannot be asked whether it has ended, only waited for: a thread does that.
+
+    It looks from time to time only: to be woken up for every message would slow down the main
+    thread, with which it shares the interpreter, by more than the message itself does.
+    """
 
     def __init__(self) -> None:
-        self._sending: queue.Queue[tuple[dist.Work, Tensor] | None] = queue.Queue()
-        self._failure: Exception | None = None
-        self._thread = threading.Thread(target=self._wait, name="sends", daemon=True)
+        self._sending: deque[tuple[dist.Work, Tensor]] = deque()
+        self._any = threading.Event()
+        self._lock = threading.Lock()  # held by the one who waits
+        self._is_closed = False
+        self._failure: RuntimeError | None = None
+        self._thread = threading.Thread(target=self._look, name="sends", daemon=True)
         self._thread.start()
 
     def keep(self, work: dist.Work, buffer: Tensor) -> None:
-        self._sending.put((work, buffer))
+        self._sending.append((work, buffer))
+        if not self._any.is_set():
+            self._any.set()
 
-    def _wait(self) -> None:
-        while (sent := self._sending.get()) is not None:
+    def _look(self) -> None:
+        while not self._is_closed:
+            self._any.wait()
+            self._any.clear()
+            time.sleep(_LOOK_EVERY_S)
             try:
-                if self._failure is None:
-                    sent[0].wait()
+                self._wait_for_all()
             except RuntimeError as error:
                 self._failure = error
-            sent = None  # or the buffer would live until the next message
-            self._sending.task_done()
+
+    def _wait_for_all(self) -> None:
+        with self._lock:
+            while self._sending:
+                self._sending[0][0].wait()
+                self._sending.popleft()
 
     def flush(self) -> None:
-        self._sending.join()
+        self._wait_for_all()
         if self._failure is not None:
             raise self._failure
 
     def close(self) -> None:
-        self._sending.put(None)
+        self._is_closed = True
+        self._any.set()
         self._thread.join()
 
 
