@@ -1,6 +1,6 @@
 """Generators of schedules: each a function from a shape to a compute-only schedule."""
 
-from evener.schedules.entry import ScheduleEntry, StageTimes
+from evener.schedules.entry import PipelineTimes, ScheduleEntry, StageTimes
 from evener.schedules.forward_only import forward_only
 from evener.schedules.gpipe import gpipe
 from evener.schedules.interleaved_one_f_one_b import interleaved_one_f_one_b
@@ -13,6 +13,7 @@ from evener.schedules.zb_h2 import zb_h2
 
 __all__ = [
     "SCHEDULES",
+    "PipelineTimes",
     "ScheduleEntry",
     "ScheduleShape",
     "StageTimes",

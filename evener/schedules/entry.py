@@ -23,6 +23,46 @@ class StageTimes:
         return self.input_grad_ns + self.weight_grad_ns
 
 
+@dataclass(frozen=True)
+class PipelineTimes:
+    """What a schedule that adapts to costs knows of them: times and bytes of one microbatch.
+
+    forward_ns, input_grad_ns, weight_grad_ns: per stage.
+    forward_message_ns, backward_message_ns: per pair of neighbour stages (s, s + 1), the whole
+        time of an activation from s to s + 1 and of its gradient back; not used where both are on
+        one worker.
+    activation_bytes: per stage, held from F until B or I has ended.
+    weight_gradient_bytes: per stage, held from I until W has ended.
+    cap_bytes: per worker, the most that may be held of these two together; None means no limit.
+    """
+
+    forward_ns: tuple[int, ...]
+    input_grad_ns: tuple[int, ...]
+    weight_grad_ns: tuple[int, ...]
+    forward_message_ns: tuple[int, ...]
+    backward_message_ns: tuple[int, ...]
+    activation_bytes: tuple[int, ...]
+    weight_gradient_bytes: tuple[int, ...]
+    cap_bytes: tuple[int, ...] | None = None
+
+    @classmethod
+    def equal(cls, num_stages: int, times: StageTimes, *, message_ns: int = 0) -> "PipelineTimes":
+        """Equal stages that hold one byte from F until the backward has ended; no cap."""
+        one, messages = (1,) * num_stages, (message_ns,) * (num_stages - 1)
+        return cls(
+            forward_ns=(times.forward_ns,) * num_stages,
+            input_grad_ns=(times.input_grad_ns,) * num_stages,
+            weight_grad_ns=(times.weight_grad_ns,) * num_stages,
+            forward_message_ns=messages,
+            backward_message_ns=messages,
+            activation_bytes=one,
+            weight_gradient_bytes=one,
+        )
+
+
+UNIT_TIMES = StageTimes(1, 1, 1)
+
+
 def flushed_pipeline_ns(shape: ScheduleShape, times: StageTimes) -> int:
     """Step time of a pipeline that fills and drains once: (m + p - 1)(tF + tB)."""
     slots = shape.num_microbatches + shape.num_workers - 1
@@ -42,11 +82,14 @@ class ScheduleEntry:
     name: how it is asked for; the name of the paper.
     cite: paper and section.
     generator: shape -> compute-only schedule; raises ScheduleError for an unsupported shape.
-    peak_in_flight: shape -> per worker, the exact maximum of (stage, microbatch) pairs whose
-        forward was issued and whose last backward action has not ended.
+    peak_in_flight: shape -> per worker, the maximum of (stage, microbatch) pairs whose forward
+        was issued and whose last backward action has not ended.
     makespan_ns: (shape, times) -> the exact step time when all stages take the same times and
         messages take none; None where the paper's formula does not hold.
     unsupported: shape -> the reason why the generator refuses it and the way out, or None.
+    peak_is_exact: whether ``peak_in_flight`` is reached on every worker, or only never exceeded.
+    adapted: (shape, times) -> the schedule for these costs, if it depends on costs; the generator
+        then gives the one for unit times.
     """
 
     name: str
@@ -55,6 +98,10 @@ class ScheduleEntry:
     peak_in_flight: Callable[[ScheduleShape], tuple[int, ...]]
     makespan_ns: Callable[[ScheduleShape, StageTimes], int | None]
     unsupported: Callable[[ScheduleShape], str | None] = supports_every_shape
+    peak_is_exact: bool = True
+    adapted: Callable[[ScheduleShape, PipelineTimes], Schedule] | None = None
 
-    def __call__(self, shape: ScheduleShape) -> Schedule:
+    def __call__(self, shape: ScheduleShape, times: PipelineTimes | None = None) -> Schedule:
+        if self.adapted is not None and times is not None:
+            return self.adapted(shape, times)
         return self.generator(shape)
