@@ -1,7 +1,7 @@
 """Training batches from a folder of text files, deterministic by (seed, step).
 
-Shapes: B sequences, L positions.  Tokens are pairs of bytes: the most frequent pairs of the text get
-an index of their own, all others share index 0, so any vocabulary size works on any text.
+Shapes: B sequences, L positions.  Tokens are pairs of bytes: the most frequent pairs of the text
+get an index of their own, all others share index 0, so any vocabulary size works on any text.
 """
 
 from dataclasses import dataclass

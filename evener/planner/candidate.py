@@ -2,17 +2,23 @@
 
 from dataclasses import dataclass
 from functools import cached_property
+from typing import TypeAlias
 
 from evener.cost.build import cost_table
+from evener.cost.table import CostTable
 from evener.ir.memory_caps import over_caps
 from evener.ir.passes import lower, replicate
 from evener.ir.plan import Plan, Prediction
 from evener.ir.schedule import Schedule
 from evener.planner.partition.contiguous import Partition
+from evener.planner.pipeline_times import pipeline_times
 from evener.planner.problem import Problem
 from evener.planner.result import PlanResult, Status
 from evener.schedules import ScheduleEntry, ScheduleShape
 from evener.sim.engine import Outcome, simulate_many
+
+Ties: TypeAlias = tuple[tuple[int, int], ...]
+"""Pairs of stages that share parameters."""
 
 
 @dataclass(frozen=True)
@@ -38,9 +44,14 @@ class Shape:
 
 @dataclass(frozen=True)
 class Evaluated:
-    """A partition under a shape, simulated. over: one sentence per worker that holds too much."""
+    """A partition under a shape, simulated.
+
+    schedule: of one replica, compute actions only.
+    over: one sentence per worker that holds too much.
+    """
 
     partition: Partition
+    schedule: Schedule
     outcome: Outcome
     over: tuple[str, ...]
 
@@ -52,7 +63,8 @@ class Evaluated:
 class Candidate:
     """A shape of one problem; evaluates partitions.
 
-    The schedule is generated once and lowered once for each way in which stages can be tied.
+    A schedule that does not adapt to costs is generated once, and lowered once for each way in
+    which stages can be tied.
     """
 
     def __init__(self, problem: Problem, shape: Shape) -> None:
@@ -61,8 +73,8 @@ class Candidate:
         self._lowered: dict[tuple[tuple[int, int], ...], Schedule] = {}
 
     @cached_property
-    def schedule(self) -> Schedule:
-        """Of one replica, compute actions only."""
+    def regular(self) -> Schedule:
+        """Of one replica, as the generator gives it for stages of equal times."""
         return self.shape.entry(self.shape.schedule)
 
     @cached_property
@@ -75,25 +87,20 @@ class Candidate:
         return self.problem.cap_bytes[: len(self.devices)]
 
     def evaluate(self, partition: Partition) -> Evaluated:
-        """Simulate one step, and compare memory with the caps."""
+        """Simulate one step, and compare memory with the caps.
+
+        Raises ScheduleError if a schedule that adapts to costs finds no order within the caps.
+        """
         tied = _tied_stages(self.problem, partition)
-        schedule = self._lowered_for(tied)
-        costs = cost_table(
-            schedule,
-            layers=self.problem.layer_configs,
-            partition=partition,
-            devices=[(device,) for device in self.devices],
-            profile=self.problem.profile,
-            cluster=self.problem.cluster,
-            job=self.problem.job_with(self.shape.microbatch_size),
-            tied=tied,
-        )
-        (outcome,) = simulate_many(schedule, [costs])
+        schedule = self._schedule_for(partition, tied)
+        lowered = self._lower(schedule, tied)
+        costs = self._costs(lowered, partition, tied)
+        (outcome,) = simulate_many(lowered, [costs])
         fits = all(
             peak <= cap for peak, cap in zip(outcome.peak_bytes, self.cap_bytes, strict=True)
         )
-        over = () if fits else tuple(over_caps(schedule, costs.memory, self.cap_bytes))
-        return Evaluated(partition, outcome, over)
+        over = () if fits else tuple(over_caps(lowered, costs.memory, self.cap_bytes))
+        return Evaluated(partition, schedule, outcome, over)
 
     def result(
         self,
@@ -117,7 +124,7 @@ class Candidate:
             sequence_length=self.problem.job.sequence_length,
             job=self.problem.job_with(self.shape.microbatch_size),
             tied=_tied_stages(self.problem, found.partition),
-            schedule=self.schedule,
+            schedule=found.schedule,
             predicted=Prediction(
                 step_ns=found.step_ns,
                 lower_bound_ns=lower_bound_ns,
@@ -128,17 +135,41 @@ class Candidate:
         )
         return PlanResult(plan, found.step_ns, lower_bound_ns, status, runtime_s, stats, refused)
 
-    def _lowered_for(self, tied: tuple[tuple[int, int], ...]) -> Schedule:
-        if tied not in self._lowered:
-            self._lowered[tied] = lower(
-                replicate(self.schedule, self.shape.replicas),
-                tied=tied,
-                clip=self.problem.job.clip_norm is not None,
-            )
-        return self._lowered[tied]
+    def _schedule_for(self, partition: Partition, tied: Ties) -> Schedule:
+        """Of one replica; for an adapting schedule with the costs of the first replica."""
+        if self.shape.entry.adapted is None:
+            return self.regular
+        costs = self._costs(self.regular, partition, tied)
+        times = pipeline_times(self.regular, costs, self.cap_bytes)
+        return self.shape.entry(self.shape.schedule, times)
+
+    def _lower(self, schedule: Schedule, tied: Ties) -> Schedule:
+        if schedule is self.regular and tied in self._lowered:
+            return self._lowered[tied]
+        lowered = lower(
+            replicate(schedule, self.shape.replicas),
+            tied=tied,
+            clip=self.problem.job.clip_norm is not None,
+        )
+        if schedule is self.regular:
+            self._lowered[tied] = lowered
+        return lowered
+
+    def _costs(self, schedule: Schedule, partition: Partition, tied: Ties) -> CostTable:
+        """Of a schedule of one replica or of all."""
+        return cost_table(
+            schedule,
+            layers=self.problem.layer_configs,
+            partition=partition,
+            devices=[(device,) for device in self.devices[: schedule.num_workers]],
+            profile=self.problem.profile,
+            cluster=self.problem.cluster,
+            job=self.problem.job_with(self.shape.microbatch_size),
+            tied=tied,
+        )
 
 
-def _tied_stages(problem: Problem, partition: Partition) -> tuple[tuple[int, int], ...]:
+def _tied_stages(problem: Problem, partition: Partition) -> Ties:
     """The stages of the embedding and of the head, if they share a matrix and are not one stage."""
     layers = problem.model.tied_layers
     if layers is None:

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from evener.cost.memory import model_state_bytes
-from evener.errors import PlanInfeasible
+from evener.errors import PlanInfeasible, ScheduleError
 from evener.planner.bound import pipeline_bound_ns
 from evener.planner.candidate import Candidate, Evaluated, Shape
 from evener.planner.partition.contiguous import Partition, balanced_partition
@@ -80,6 +80,8 @@ class _Sweep:
             if partition is None:
                 continue
             evaluated = self._evaluate(candidate, partition)
+            if evaluated is None:
+                continue
             if not evaluated.over:
                 self.found.append((candidate, evaluated))
                 return
@@ -103,8 +105,9 @@ class _Sweep:
             if self._should_stop():
                 break
             evaluated = self._evaluate(candidate, partition)
-            limit_ns = (best or current).step_ns
-            if not evaluated.over and evaluated.step_ns < limit_ns:
+            if evaluated is None or evaluated.over:
+                continue
+            if evaluated.step_ns < (best or current).step_ns:
                 best = evaluated
         return best
 
@@ -119,9 +122,13 @@ class _Sweep:
         _, nearest = min(self.over, key=lambda pair: _excess_bytes(self.problem, pair[1]))
         return list(nearest.over)
 
-    def _evaluate(self, candidate: Candidate, partition: Partition) -> Evaluated:
+    def _evaluate(self, candidate: Candidate, partition: Partition) -> Evaluated | None:
+        """None if a schedule that adapts to costs has no order within the caps."""
         self.num_simulated += 1
-        return candidate.evaluate(partition)
+        try:
+            return candidate.evaluate(partition)
+        except ScheduleError:
+            return None
 
     def _best_ns(self) -> int | None:
         return min((evaluated.step_ns for _, evaluated in self.found), default=None)
@@ -170,7 +177,7 @@ def _balanced(candidate: Candidate, *, with_caps: bool) -> Partition | None:
     """The partition with the smallest largest stage; with caps, each stage gets an equal share."""
     problem, shape = candidate.problem, candidate.shape
     workers = [
-        candidate.schedule.workers_of_stage[stage][0] for stage in range(shape.schedule.num_stages)
+        candidate.regular.workers_of_stage[stage][0] for stage in range(shape.schedule.num_stages)
     ]
     costs = [
         problem.layer_costs(problem.device_types[worker], shape.microbatch_size)

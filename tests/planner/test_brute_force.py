@@ -38,5 +38,5 @@ def test_bound_below_and_plan_near_the_best_of_all(make_problem, seed):
     fastest_ns = _fastest_ns(problem, 2, 3)
     result = find_plan(problem.model, problem.cluster, problem.job, problem.profile)
     assert result.lower_bound_ns <= fastest_ns
-    # more chunks than two are searched as well, so it may be better; hill climbing may miss a little
+    # more than two chunks are searched too, so it may be better; hill climbing may miss a little
     assert result.objective_ns <= 1.05 * fastest_ns
