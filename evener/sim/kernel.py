@@ -8,12 +8,12 @@ worker holds depends on the order alone, and its idle time is what its compute a
 ``sim.layout`` makes the arrays; ``sim.reference`` computes the same, readably.
 """
 
-from collections.abc import Callable
-from typing import Any, NamedTuple, TypeVar, cast
+from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
+
+from evener.compiled import compiled
 
 Int = NDArray[np.int64]
 Index = NDArray[np.uint32]
@@ -21,16 +21,6 @@ Index = NDArray[np.uint32]
 
 ALONE, RECEIVE, MEMBER, LAST_MEMBER = range(4)
 """Ways to act: on its own; when its SEND does; with others, of which more or none follow."""
-
-_Function = TypeVar("_Function", bound=Callable[..., Any])
-
-
-def compiled(function: _Function) -> _Function:
-    """Compile on the first call and keep the result on disk where that is possible."""
-    try:
-        return cast(_Function, njit(cache=True, nogil=True)(function))
-    except RuntimeError:  # no folder can be written to
-        return cast(_Function, njit(nogil=True)(function))
 
 
 class Order(NamedTuple):

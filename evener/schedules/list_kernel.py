@@ -1,0 +1,240 @@
+"""The compiled part of the list scheduler: an event loop over flat arrays of integers.
+
+A *lane* is a stage on a worker, a *cell* one microbatch on its lane.  Lanes stand worker by worker,
+cells lane by lane in the order of microbatches.  On every lane the forwards run in that order, and
+so do the backwards and the weight gradients; between lanes and kinds the priorities decide.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from evener.compiled import compiled
+
+Int = NDArray[np.int64]
+
+FORWARD, BACKWARD, WEIGHT = range(3)
+"""Rows of all arrays that have one per kind; without a split, BACKWARD is the whole of it."""
+
+NEVER = np.int64(2**62)
+NOBODY = -1
+
+
+class World(NamedTuple):
+    """What is to be scheduled; all int64.
+
+    first_lane: [worker + 1]. first_cell: [lane + 1]. worker, stage: [lane].
+    lane, microbatch: [cell]. after, before: [cell], the cell of the same microbatch on the next
+    and on the previous stage, or NOBODY. after_ns, before_ns: [cell], time of the message to it.
+    duration_ns: [kind, lane]. held_bytes: [kind, lane], what a cell holds once the action was
+    issued (F) or has ended. cap_bytes: [worker].
+    """
+
+    first_lane: Int
+    first_cell: Int
+    worker: Int
+    stage: Int
+    lane: Int
+    microbatch: Int
+    after: Int
+    before: Int
+    after_ns: Int
+    before_ns: Int
+    duration_ns: Int
+    held_bytes: Int
+    cap_bytes: Int
+
+
+class Rule(NamedTuple):
+    """Which of several possible actions an idle worker takes; all int64.
+
+    rank: [2, kind], lower goes first; row 1 after a forward, row 0 otherwise.
+    least_forwards, most_forwards: [worker], of before its first backward.
+    stage_sign: [1], 1 if of equals the earlier stage goes first, -1 if the later.
+    patient: [1], 1 if a weight gradient does not start when it would delay what is on its way.
+    split: [1], 1 if the weight gradient is an action of its own.
+    """
+
+    rank: Int
+    least_forwards: Int
+    most_forwards: Int
+    stage_sign: Int
+    patient: Int
+    split: Int
+
+
+class State(NamedTuple):
+    """Where the event loop stands; all int64.
+
+    ready_ns: [kind, cell], when an action can start, NEVER if not yet known.
+    head: [kind, lane], the next cell. free_ns: [worker]. num_forwards, num_backwards: [worker].
+    last_kind: [worker]. lane_bytes: [lane], held now.
+    next_ns, next_cell, next_kind: [worker], what it would do next, as far as is known.
+    """
+
+    ready_ns: Int
+    head: Int
+    free_ns: Int
+    num_forwards: Int
+    num_backwards: Int
+    last_kind: Int
+    lane_bytes: Int
+    next_ns: Int
+    next_cell: Int
+    next_kind: Int
+
+
+class Taken(NamedTuple):
+    """The actions in the order in which they start; all int64[number of actions]."""
+
+    cell: Int
+    kind: Int
+    start_ns: Int
+
+
+@compiled
+def run(world: World, rule: Rule, state: State, taken: Taken) -> int:
+    """Take one action after another until none is left or none is possible; returns how many."""
+    num_workers = world.first_lane.shape[0] - 1
+    for worker in range(num_workers):
+        _choose(world, rule, state, worker)
+    for count in range(taken.cell.shape[0]):
+        worker = 0
+        for other in range(1, num_workers):
+            if state.next_ns[other] < state.next_ns[worker]:
+                worker = other
+        if state.next_ns[worker] >= NEVER:
+            return count
+        cell, kind = state.next_cell[worker], state.next_kind[worker]
+        taken.cell[count] = cell
+        taken.kind[count] = kind
+        taken.start_ns[count] = state.next_ns[worker]
+        told = _take(world, rule, state, worker)
+        _choose(world, rule, state, worker)
+        if told != NOBODY and told != worker:
+            _choose(world, rule, state, told)
+    return int(taken.cell.shape[0])
+
+
+@compiled
+def _take(world: World, rule: Rule, state: State, worker: int) -> int:
+    """Do what the worker chose; returns the worker that can do something because of it."""
+    cell, kind = state.next_cell[worker], state.next_kind[worker]
+    lane = world.lane[cell]
+    end_ns = state.next_ns[worker] + world.duration_ns[kind, lane]
+    state.free_ns[worker] = end_ns
+    state.last_kind[worker] = kind
+    state.head[kind, lane] += 1
+    state.lane_bytes[lane] += world.held_bytes[kind, lane]
+    if kind == FORWARD:
+        state.num_forwards[worker] += 1
+        target, there = world.after[cell], FORWARD
+        if target == NOBODY:
+            state.ready_ns[BACKWARD, cell] = end_ns
+            return NOBODY
+        arrival_ns = end_ns + world.after_ns[cell]
+    elif kind == BACKWARD:
+        state.num_backwards[worker] += 1
+        state.lane_bytes[lane] -= world.held_bytes[FORWARD, lane]
+        if rule.split[0] == 1:
+            state.ready_ns[WEIGHT, cell] = end_ns
+        target, there = world.before[cell], BACKWARD
+        if target == NOBODY:
+            return NOBODY
+        arrival_ns = end_ns + world.before_ns[cell]
+    else:
+        state.lane_bytes[lane] -= world.held_bytes[BACKWARD, lane]
+        return NOBODY
+    state.ready_ns[there, target] = arrival_ns
+    return int(world.worker[world.lane[target]])
+
+
+@compiled
+def _choose(world: World, rule: Rule, state: State, worker: int) -> None:
+    """Find what the worker does next, given all that is known to be on its way."""
+    first_ns = _first_ns(world, rule, state, worker, WEIGHT)
+    cell, kind = _best(world, rule, state, worker, first_ns)
+    if kind == WEIGHT and rule.patient[0] == 1:
+        other_ns = _first_ns(world, rule, state, worker, BACKWARD)
+        if other_ns < first_ns + world.duration_ns[WEIGHT, world.lane[cell]]:
+            first_ns = other_ns
+            cell, kind = _best(world, rule, state, worker, first_ns)
+    state.next_ns[worker] = first_ns
+    state.next_cell[worker] = cell
+    state.next_kind[worker] = kind
+
+
+@compiled
+def _first_ns(world: World, rule: Rule, state: State, worker: int, last_kind: int) -> int:
+    """When the worker can start anything of the kinds up to the given one."""
+    first_ns = NEVER
+    for lane in range(world.first_lane[worker], world.first_lane[worker + 1]):
+        for kind in range(last_kind + 1):
+            cell = state.head[kind, lane]
+            if cell < world.first_cell[lane + 1] and _allowed(world, rule, state, lane, kind):
+                first_ns = min(first_ns, state.ready_ns[kind, cell])
+    return int(NEVER if first_ns >= NEVER else max(first_ns, state.free_ns[worker]))
+
+
+@compiled
+def _best(world: World, rule: Rule, state: State, worker: int, now_ns: int) -> tuple[int, int]:
+    """The cell and kind with the best priority among what can start now."""
+    best_cell, best_kind = NOBODY, NOBODY
+    best = (NEVER, NEVER, NEVER)
+    after_forward = 1 if state.last_kind[worker] == FORWARD else 0
+    for lane in range(world.first_lane[worker], world.first_lane[worker + 1]):
+        for kind in range(3):
+            cell = state.head[kind, lane]
+            if cell >= world.first_cell[lane + 1] or state.ready_ns[kind, cell] > now_ns:
+                continue
+            if not _allowed(world, rule, state, lane, kind):
+                continue
+            priority = (
+                rule.rank[after_forward, kind],
+                world.microbatch[cell],
+                rule.stage_sign[0] * world.stage[lane],
+            )
+            if priority < best:
+                best, best_cell, best_kind = priority, cell, kind
+    return best_cell, best_kind
+
+
+@compiled
+def _allowed(world: World, rule: Rule, state: State, lane: int, kind: int) -> bool:
+    """Whether warm-up and memory let the next action of this kind start, whenever it is ready."""
+    worker = world.worker[lane]
+    if kind == WEIGHT:
+        return True
+    if kind == FORWARD:
+        warming_up = state.num_backwards[worker] == 0
+        if warming_up and state.num_forwards[worker] >= rule.most_forwards[worker]:
+            return False
+        return _fits(world, state, worker, lane)
+    if state.num_backwards[worker] > 0:
+        return True
+    if state.num_forwards[worker] >= rule.least_forwards[worker]:
+        return True
+    for other in range(world.first_lane[worker], world.first_lane[worker + 1]):
+        has_more = state.head[FORWARD, other] < world.first_cell[other + 1]
+        if has_more and _fits(world, state, worker, other):
+            return False
+    return True
+
+
+@compiled
+def _fits(world: World, state: State, worker: int, lane: int) -> bool:
+    """Whether one more forward on the lane leaves every other lane room for one cell.
+
+    So the oldest microbatch that is not through can always go on, and a cap cannot deadlock.
+    """
+    held_bytes = 0
+    for other in range(world.first_lane[worker], world.first_lane[worker + 1]):
+        cell_bytes = world.held_bytes[FORWARD, other]
+        if other == lane:
+            held_bytes += state.lane_bytes[other] + cell_bytes
+        elif state.head[FORWARD, other] < world.first_cell[other + 1]:
+            held_bytes += max(state.lane_bytes[other], cell_bytes)
+        else:
+            held_bytes += state.lane_bytes[other]
+    return bool(held_bytes <= world.cap_bytes[worker])
