@@ -1,5 +1,7 @@
 """What generators refuse, in words."""
 
+from collections.abc import Callable
+
 from evener.errors import ScheduleError
 from evener.schedules.shape import ScheduleShape
 
@@ -14,9 +16,26 @@ def several_chunks(shape: ScheduleShape) -> str | None:
     )
 
 
+def not_two_chunks(shape: ScheduleShape) -> str | None:
+    """Say why a schedule that goes down the workers and back once cannot have this shape."""
+    if shape.chunks_per_worker == 2:
+        return None
+    return (
+        "goes down the workers and back up once, so it holds two stages of every microbatch per "
+        f"worker, but chunks_per_worker is {shape.chunks_per_worker}; ask for 2"
+    )
+
+
 def refuse_several_chunks(name: str, shape: ScheduleShape) -> None:
     """Raise ScheduleError if the shape has more than one stage per worker."""
-    reason = several_chunks(shape)
+    refuse(name, shape, several_chunks)
+
+
+def refuse(
+    name: str, shape: ScheduleShape, unsupported: Callable[[ScheduleShape], str | None]
+) -> None:
+    """Raise ScheduleError if ``unsupported`` gives a reason against the shape."""
+    reason = unsupported(shape)
     if reason is not None:
         raise ScheduleError(f"{name} cannot have this shape", (f"{name} {reason}",))
 
