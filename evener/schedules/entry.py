@@ -64,9 +64,13 @@ UNIT_TIMES = StageTimes(1, 1, 1)
 
 
 def flushed_pipeline_ns(shape: ScheduleShape, times: StageTimes) -> int:
-    """Step time of a pipeline that fills and drains once: (m + p - 1)(tF + tB)."""
-    slots = shape.num_microbatches + shape.num_workers - 1
-    return slots * (times.forward_ns + times.backward_ns)
+    """Step time of a pipeline that fills and drains once: (vm + p - 1)(tF + tB) for m >= p.
+
+    With m < p a round through the workers starts only when its first microbatch is back at worker
+    0: (vp + m - 1)(tF + tB).
+    """
+    p, m, v = shape.num_workers, shape.num_microbatches, shape.chunks_per_worker
+    return (v * max(m, p) + min(m, p) - 1) * (times.forward_ns + times.backward_ns)
 
 
 def supports_every_shape(shape: ScheduleShape) -> str | None:

@@ -14,7 +14,7 @@ from itertools import accumulate, chain, pairwise
 
 from evener.ir.action import Action, Kind
 from evener.ir.schedule import Schedule
-from evener.schedules.entry import ScheduleEntry, StageTimes
+from evener.schedules.entry import ScheduleEntry, flushed_pipeline_ns
 from evener.schedules.row import row
 from evener.schedules.shape import ScheduleShape
 
@@ -53,13 +53,6 @@ def _actions(shape: ScheduleShape, worker: int) -> tuple[Action, ...]:
     )
 
 
-def _makespan_ns(shape: ScheduleShape, times: StageTimes) -> int:
-    # With m < p the critical path is one microbatch down and up all stages, the rest behind it.
-    p, m, v = shape.num_workers, shape.num_microbatches, shape.chunks_per_worker
-    slots = v * max(m, p) + min(m, p) - 1
-    return slots * (times.forward_ns + times.backward_ns)
-
-
 def _peak_in_flight(shape: ScheduleShape) -> tuple[int, ...]:
     p, m, v = shape.num_workers, shape.num_microbatches, shape.chunks_per_worker
     largest = max(_group_sizes(shape))
@@ -71,5 +64,5 @@ INTERLEAVED_ONE_F_ONE_B = ScheduleEntry(
     cite="Narayanan et al., Megatron-LM, SC 2021, sec. 2.2.2",
     generator=interleaved_one_f_one_b,
     peak_in_flight=_peak_in_flight,
-    makespan_ns=_makespan_ns,
+    makespan_ns=flushed_pipeline_ns,
 )

@@ -80,6 +80,12 @@ def conformance_cases(
     ]
 
 
+def shape_for(entry: ScheduleEntry, num_workers: int, num_microbatches: int) -> ScheduleShape:
+    """The shape of these sizes with the fewest chunks per worker that the entry supports."""
+    shapes = (ScheduleShape(num_workers, num_microbatches, chunks) for chunks in range(1, 9))
+    return next(shape for shape in shapes if entry.unsupported(shape) is None)
+
+
 def check_schedule_generator(
     entry: ScheduleEntry, shapes: Sequence[ScheduleShape] = SHAPES
 ) -> None:

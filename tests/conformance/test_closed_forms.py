@@ -1,4 +1,7 @@
-"""The published formulas over the grid p = 1..16, m = 1..64, recomputed here from the papers."""
+"""The published formulas over the grid p = 1..16, m = 1..64, recomputed here from the papers.
+
+Of the schedules whose formula holds for every shape; the others have theirs in tests/schedules.
+"""
 
 from collections.abc import Callable, Iterable
 
@@ -67,7 +70,3 @@ def test_step_times_on_a_part_of_the_grid(name: str) -> None:
 def test_step_times_on_the_whole_grid(name: str) -> None:
     chunks = (1, 2, 3) if name == "interleaved_one_f_one_b" else (1,)
     check_grid(name, range(1, 65), chunks)
-
-
-def test_every_schedule_has_a_formula_here() -> None:
-    assert FORMULAS.keys() == SCHEDULES.keys()

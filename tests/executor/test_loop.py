@@ -16,6 +16,7 @@ from evener.ir.passes import lower
 from evener.ir.schedule import Schedule
 from evener.ir.text import parse_action
 from evener.schedules import SCHEDULES, ScheduleShape, gpipe
+from evener.testing.conformance import shape_for
 from evener.testing.history_engine import Histories, HistoryEngine
 from evener.testing.memory_transport import run_in_memory
 from evener.testing.random_schedules import mutate, random_lowered_schedule
@@ -45,8 +46,8 @@ def test_random_schedules_run_to_the_end_with_the_right_values(seed: int) -> Non
 
 @pytest.mark.parametrize("name", SCHEDULES)
 def test_known_schedules(name: str) -> None:
-    shape = ScheduleShape(3, 6)
-    play(lower(SCHEDULES[name].generator(shape), clip=True), steps=2)
+    entry = SCHEDULES[name]
+    play(lower(entry(shape_for(entry, 3, 6)), clip=True), steps=2)
 
 
 def test_mutated_schedules_that_the_checker_accepts_run_too() -> None:

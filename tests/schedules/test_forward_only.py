@@ -5,12 +5,14 @@ from evener.ir.check import check
 from evener.ir.passes import insert_messages
 from evener.schedules import SCHEDULES, ScheduleShape, forward_only
 from evener.sim import simulate
+from evener.testing.conformance import shape_for
 from evener.testing.worlds import unit_costs
 
 
 @pytest.mark.parametrize("name", SCHEDULES)
 def test_forwards_stay_where_they_were(name: str) -> None:
-    training = SCHEDULES[name](ScheduleShape(3, 5))
+    entry = SCHEDULES[name]
+    training = entry(shape_for(entry, 3, 5))
     evaluation = forward_only(training)
     assert {action.kind for _, action in evaluation.actions()} == {Kind.F}
     assert evaluation.runner == training.runner
