@@ -10,14 +10,17 @@ from evener.api import costs_of_plan
 from evener.cli.inputs import (
     add_cluster,
     add_json,
+    add_plan,
     add_profile,
-    amount,
+    positive,
     read_cluster,
     read_model,
+    require_name,
     whole_number,
 )
-from evener.cli.output import print_json, print_table, write_file
-from evener.cli.shapes import SHAPE_FLAGS, TICKS, add_shape, world_from_flags
+from evener.cli.output import print_json, print_table, require_writable, write_file
+from evener.cli.parser import Verbs, add_verb
+from evener.cli.shapes import TICKS, add_shape, is_from_flags, world_from_flags
 from evener.cost.profile import Profile
 from evener.cost.table import CostTable
 from evener.errors import UsageError
@@ -34,13 +37,22 @@ if TYPE_CHECKING:
 
 CLOCKS = ("virtual", "measured", "wall")
 _MOST_WORKERS = 64
+_NUM_WARM_UPS = 2  # the first steps of a process also load code and make room
 
 
-def add_parser(verbs: argparse._SubParsersAction) -> None:
-    parser = verbs.add_parser(
-        "emulate", help="run a plan's processes on this machine, without its cluster"
+def add_parser(verbs: Verbs, name: str) -> None:
+    parser = add_verb(
+        verbs,
+        name,
+        does="run a plan's processes on this machine, without its cluster",
+        about="Reads what `evener simulate` reads and runs one process per worker with real"
+        " messages.\nvirtual: actions take what the profile says, on a clock that equals the"
+        " simulator's.\nmeasured: the real model computes; actions take their CPU time."
+        "\nwall: workers sleep, links are slowed down, real time passes.",
+        example="evener emulate plan.json --profile profile.json --cluster cluster.toml"
+        "\n  evener emulate --schedule zb_h1 --stages 16 --unit 50 --clock wall --steps 5",
     )
-    parser.add_argument("plan", nargs="?", type=Path, metavar="PLAN", help="a plan file")
+    add_plan(parser, required=False)
     add_profile(parser, required=False)
     add_cluster(parser, required=False)
     parser.add_argument(
@@ -48,7 +60,7 @@ def add_parser(verbs: argparse._SubParsersAction) -> None:
     )
     add_shape(parser)
     parser.add_argument(
-        "--unit", default="1", metavar="MS", help="milliseconds of one unit of the flags' times"
+        "--unit", metavar="MS", help="milliseconds of one unit of the flags' times (default 1)"
     )
     parser.add_argument(
         "--clock", default="virtual", metavar="NAME", help=f"{', '.join(CLOCKS)} (default virtual)"
@@ -60,54 +72,53 @@ def add_parser(verbs: argparse._SubParsersAction) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    if options.clock not in CLOCKS:
-        raise UsageError(f'there is no clock "{options.clock}"; clocks: {", ".join(CLOCKS)}')
+    require_name(options.clock, CLOCKS, "clock")
     steps = whole_number(options.steps, "--steps")
-    schedule, costs = _world(options)
+    from_flags = is_from_flags(options)
+    _require_fitting(options, from_flags)
+    require_writable(options.out)
+    schedule, costs, make_engine = _from_flags(options) if from_flags else _from_files(options)
     if schedule.num_workers > _MOST_WORKERS:
         raise UsageError(_too_many(schedule.num_workers))
     from evener.executor.emulate import emulate, measured_costs
 
+    is_measured = options.clock == "measured"
+    skipped = _NUM_WARM_UPS if is_measured else 0
     timelines = emulate(
-        schedule, costs, clock=options.clock, steps=steps, make_engine=_make_engine(options)
-    )
-    if options.clock == "measured":
+        schedule, costs, clock=options.clock, steps=skipped + steps, make_engine=make_engine
+    )[skipped:]
+    if is_measured:
         costs = measured_costs(timelines, costs)
-    _print(engine.simulate(schedule, costs), timelines, options)
     if options.out is not None:
         write_file(options.out, timeline_to_json(timelines[-1]))
+    _print(engine.simulate(schedule, costs), timelines, options)
     return 0
 
 
-def _world(options: argparse.Namespace) -> tuple[Schedule, CostTable]:
-    """The lowered schedule and its costs, of a plan or of flags."""
-    files = [name for name in ("plan", "profile", "cluster") if getattr(options, name) is not None]
-    flags = [name for name in SHAPE_FLAGS if getattr(options, name)]
-    if options.schedule is not None:
-        if files:
-            raise UsageError(f"--schedule stands alone; leave {' and '.join(files)} out")
-        unit_ns = int(amount(options.unit, "--unit") * TICKS)
-        world = world_from_flags(options, ticks=unit_ns)
-        return lower(world.schedule), world.costs
-    if flags or len(files) < 3:
-        raise UsageError(
-            "there is nothing to emulate; give PLAN --profile FILE --cluster FILE, or --schedule"
-            " NAME with its flags"
-        )
+def _require_fitting(options: argparse.Namespace, from_flags: bool) -> None:
+    """Raise UsageError if flags were given that belong to another way to emulate."""
+    if options.clock == "measured" and (from_flags or options.model is None):
+        raise UsageError("--clock measured runs a real model; give PLAN and --model FILE")
+    if options.clock != "measured" and options.model is not None:
+        raise UsageError(f"--clock {options.clock} runs no model; leave --model out")
+    if options.unit is not None and not from_flags:
+        raise UsageError("--unit is for the times of --schedule; a plan has its times from files")
+
+
+def _from_flags(options: argparse.Namespace) -> tuple[Schedule, CostTable, "MakeEngine | None"]:
+    unit_ns = int(positive(options.unit or "1", "--unit") * TICKS)
+    world = world_from_flags(options, ticks=unit_ns)
+    return lower(world.schedule), world.costs, None
+
+
+def _from_files(options: argparse.Namespace) -> tuple[Schedule, CostTable, "MakeEngine | None"]:
     plan = Plan.load(options.plan)
     costs = costs_of_plan(plan, Profile.load(options.profile), read_cluster(options.cluster))
-    return plan.lowered(), costs
-
-
-def _make_engine(options: argparse.Namespace) -> "MakeEngine | None":
-    """The real model that computes under the measured clock."""
     if options.clock != "measured":
-        return None
-    if options.plan is None or options.model is None:
-        raise UsageError("--clock measured runs a real model; give PLAN and --model FILE")
+        return plan.lowered(), costs, None
     from evener.executor.emulated_model import model_engine
 
-    return model_engine(Plan.load(options.plan), read_model(options.model))
+    return plan.lowered(), costs, model_engine(plan, read_model(options.model))
 
 
 def _print(predicted: Timeline, timelines: Sequence[Timeline], options: argparse.Namespace) -> None:

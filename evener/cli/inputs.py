@@ -1,12 +1,27 @@
 """Files and flags that several verbs read."""
 
 import argparse
+import os
+from collections.abc import Iterable
 from decimal import Decimal, InvalidOperation
 from pathlib import Path
 
 from evener.errors import UsageError
 from evener.spec import ClusterSpec, JobSpec, ModelSpec, load_toml
+from evener.spec.complaints import closest
 from evener.spec.huggingface import model_from_hf_config
+
+_LARGEST = 10**12
+
+
+def add_plan(parser: argparse.ArgumentParser, *, required: bool = True) -> None:
+    parser.add_argument(
+        "plan",
+        nargs=None if required else "?",
+        type=Path,
+        metavar="PLAN",
+        help="what `evener plan` has written",
+    )
 
 
 def add_model(parser: argparse.ArgumentParser) -> None:
@@ -66,8 +81,11 @@ def whole_number(text: str, flag: str, *, least: int = 1) -> int:
         value = int(text)
     except ValueError:
         raise UsageError(f'{flag} "{text}" is not a whole number; give {least} or more') from None
-    if value < least:
-        raise UsageError(f"{flag} {value} is too small; give {least} or more")
+    if not least <= value <= _LARGEST:
+        limit = f"{least} or more" if value < least else f"{_LARGEST} or less"
+        raise UsageError(
+            f"{flag} {value} is too {'small' if value < least else 'large'}; give {limit}"
+        )
     return value
 
 
@@ -84,12 +102,34 @@ def amount(text: str, flag: str) -> Decimal:
         value = Decimal("NaN")
     if not value.is_finite() or value < 0:
         raise UsageError(f'{flag} "{text}" is not a time; give a number of 0 or more')
+    if value > _LARGEST:
+        raise UsageError(f"{flag} {text} is too large; give {_LARGEST} or less")
     return value
 
 
-def seconds(text: str, flag: str) -> float:
-    """A positive number of seconds."""
-    value = float(amount(text, flag))
+def positive(text: str, flag: str) -> Decimal:
+    """A number above 0. Raises UsageError that names the flag."""
+    value = amount(text, flag)
     if value == 0:
-        raise UsageError(f"{flag} 0 leaves no time; give more than 0 seconds")
+        raise UsageError(f"{flag} 0 leaves no time; give more than 0")
     return value
+
+
+def require_name(name: str, known: Iterable[str], what: str) -> None:
+    """Raise UsageError unless a name is one of those that are known."""
+    if name not in known:
+        raise UsageError(f'there is no {what} "{name}"{closest(name, known)}')
+
+
+def require_ranks(num_workers: int, command: str) -> None:
+    """Raise UsageError unless this process is one of as many ranks of torchrun.
+
+    Looks at the environment alone: ranks that are not there cannot be waited for.
+    """
+    num_ranks = os.environ.get("WORLD_SIZE", "none")
+    way_out = f"start it with: torchrun --nproc-per-node {num_workers} -m evener {command} ..."
+    if num_ranks != str(num_workers):
+        raise UsageError(f"{num_workers} ranks are needed, but there are {num_ranks}; {way_out}")
+    rank = os.environ.get("RANK", "not set")
+    if not rank.isdecimal() or int(rank) >= num_workers:
+        raise UsageError(f"RANK is {rank}, but must be 0 to {num_workers - 1}; {way_out}")

@@ -1,6 +1,7 @@
 """``evener measure``: time the layers of a model and the links between workers."""
 
 import argparse
+import os
 from pathlib import Path
 
 from evener.api import measure
@@ -12,19 +13,26 @@ from evener.cli.inputs import (
     read_cluster,
     read_job,
     read_model,
+    require_ranks,
     whole_numbers,
 )
-from evener.cli.output import print_json, print_text, progress_bar, write_file
+from evener.cli.output import print_json, print_text, progress_bar, require_writable, write_file
+from evener.cli.parser import Verbs, add_verb
 from evener.cost.profile import Profile
+from evener.errors import UsageError
+from evener.spec import ClusterSpec, JobSpec, ModelSpec, device_catalogue
 from evener.units import format_bytes, format_bytes_per_s, format_ns
 
 
-def add_parser(verbs: argparse._SubParsersAction) -> None:
-    parser = verbs.add_parser(
-        "measure",
-        help="time the layers of a model and the links between workers",
-        description="On CPUs it starts one process per device of the cluster by itself; on GPUs"
-        " start it with torchrun, one rank per device.",
+def add_parser(verbs: Verbs, name: str) -> None:
+    parser = add_verb(
+        verbs,
+        name,
+        does="time the layers of a model and the links between workers",
+        about="Reads a model, a cluster and a job; writes a profile. On CPUs it starts one process"
+        " per device of the cluster by itself; on GPUs start it with torchrun, one rank per"
+        " device.",
+        example="evener measure --model model.toml --cluster cluster.toml --out profile.json",
     )
     add_model(parser)
     add_cluster(parser)
@@ -46,13 +54,13 @@ def run(options: argparse.Namespace) -> int:
     sizes: tuple[int, ...] = (1,) if job.microbatch_size == "auto" else (job.microbatch_size,)
     if options.microbatch_sizes:
         sizes = whole_numbers(options.microbatch_sizes, "--microbatch-sizes")
+    require_writable(options.out)
     if options.dry_run:
-        kinds = sorted({layer.config for layer in model.layers})
-        print_text(
-            f"{len(cluster.devices)} processes would measure {', '.join(kinds)} at microbatch sizes"
-            f" {', '.join(map(str, sizes))}"
-        )
+        _print_intent(model, cluster, job, sizes, options)
         return 0
+    if "RANK" in os.environ:
+        require_ranks(len(cluster.devices), "measure")
+    _require_devices(cluster)
     with progress_bar("measuring", quiet=options.json) as bar:
         profile = measure(
             model,
@@ -70,6 +78,46 @@ def run(options: argparse.Namespace) -> int:
     else:
         print_text(_as_text(profile))
     return 0
+
+
+def _require_devices(cluster: ClusterSpec) -> None:
+    """Raise UsageError if GPUs are to be measured where there are none.
+
+    What is called by a name of its own is taken for whatever this machine has.
+    """
+    from evener.executor.devices import has_gpu
+
+    types = {cluster.device(name).type for name in cluster.devices} & device_catalogue().keys()
+    gpus = sorted(types - {"cpu-core"})
+    if gpus and not has_gpu():
+        raise UsageError(
+            f'cluster "{cluster.name}" has {", ".join(gpus)}, but this machine has no GPU; measure'
+            ' on a node of the cluster, or describe this machine: device = "cpu-core"'
+        )
+
+
+def _print_intent(
+    model: ModelSpec,
+    cluster: ClusterSpec,
+    job: JobSpec,
+    sizes: tuple[int, ...],
+    options: argparse.Namespace,
+) -> None:
+    kinds = sorted({layer.config for layer in model.layers})
+    if options.json:
+        print_json(
+            {
+                "devices": cluster.devices,
+                "layers": kinds,
+                "microbatch_sizes": sizes,
+                "sequence_length": job.sequence_length,
+            }
+        )
+        return
+    print_text(
+        f"{len(cluster.devices)} processes would measure {', '.join(kinds)} at microbatch"
+        f" sizes {', '.join(map(str, sizes))} of {job.sequence_length} tokens"
+    )
 
 
 def _as_text(profile: Profile) -> str:

@@ -1,6 +1,7 @@
-"""How verbs print: one line of JSON, or text for people; and progress while they work."""
+"""How verbs print: one line of JSON, or text for people; files; and progress while they work."""
 
 import json
+import os
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -18,7 +19,7 @@ def print_json(values: Mapping[str, Any]) -> None:
 
 
 def print_text(text: str) -> None:
-    print(text)
+    print(text, flush=True)
 
 
 def print_table(rows: Mapping[str, str]) -> None:
@@ -28,15 +29,39 @@ def print_table(rows: Mapping[str, str]) -> None:
         print(f"{name.ljust(width)}  {value}")
 
 
-def write_file(path: Path, text: str) -> None:
+def require_writable(path: Path | None, flag: str = "--out") -> None:
+    """Raise UsageError if a file cannot be written there, before the work that it would hold.
+
+    path: None if the flag was not given.
+    """
+    if path is None:
+        return
+    try:
+        if path.is_dir():
+            raise UsageError(f"{flag} {path} is a folder; name a file")
+        place = next(place for place in (path, *path.absolute().parents) if place.exists())
+    except OSError as error:
+        raise UsageError(_unwritable(path, flag, error)) from None
+    if place != path and not place.is_dir():
+        raise UsageError(f"{flag} {path} is below {place.name}, which is a file; name another")
+    if not os.access(place, os.W_OK):
+        raise UsageError(f"{flag} {path} may not be written; name another place")
+
+
+def write_file(path: Path, text: str, flag: str = "--out") -> None:
     """Write ``text``, making folders as needed. Raises UsageError if it cannot be written."""
+    with writing(path, flag):
+        path.write_text(text, encoding="utf-8")
+
+
+@contextmanager
+def writing(path: Path, flag: str = "--out") -> Iterator[None]:
+    """Make the folder of a file; what the system has against the file becomes a UsageError."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text, encoding="utf-8")
+        yield
     except OSError as error:
-        raise UsageError(
-            f"{path} cannot be written: {error.strerror}; give another --out"
-        ) from None
+        raise UsageError(_unwritable(path, flag, error)) from None
 
 
 @contextmanager
@@ -53,3 +78,8 @@ def progress_bar(title: str, *, quiet: bool = False) -> Iterator[Progress]:
     with Progress(*columns, console=console, transient=True) as progress:
         progress.add_task(title, total=None, news="")
         yield progress
+
+
+def _unwritable(path: Path, flag: str, error: OSError) -> str:
+    name = str(path) if len(str(path)) <= 80 else f"{str(path)[:80]}..."
+    return f"{flag} {name} cannot be written: {error.strerror}; name another place"

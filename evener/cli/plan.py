@@ -2,9 +2,12 @@
 
 import argparse
 import signal
+from collections.abc import Mapping
 from pathlib import Path
 from types import FrameType
 from typing import Any
+
+from pydantic import BaseModel
 
 from evener.api import find_plan
 from evener.cli.inputs import (
@@ -13,22 +16,40 @@ from evener.cli.inputs import (
     add_json,
     add_model,
     add_profile,
+    positive,
     read_cluster,
     read_job,
     read_model,
-    seconds,
+    require_name,
 )
-from evener.cli.output import print_json, print_table, print_text, progress_bar, write_file
+from evener.cli.output import (
+    print_json,
+    print_table,
+    print_text,
+    progress_bar,
+    require_writable,
+    write_file,
+)
+from evener.cli.parser import Verbs, add_verb
 from evener.cost.profile import Profile
 from evener.ir.plan import Plan
 from evener.planner.find_plan import PLANNERS
+from evener.planner.problem import Problem
 from evener.planner.result import PlanResult
 from evener.planner.stop import MaxRuntime, NeverStop
 from evener.units import format_bytes, format_ns
 
 
-def add_parser(verbs: argparse._SubParsersAction) -> None:
-    parser = verbs.add_parser("plan", help="find a plan, with a bound on how good it is")
+def add_parser(verbs: Verbs, name: str) -> None:
+    parser = add_verb(
+        verbs,
+        name,
+        does="find a plan, with a bound on how good it is",
+        about="Reads a model, a cluster, a job and a profile; writes a plan: which layers form"
+        " which stage, who runs it, and who does what in which order.",
+        example="evener plan --model model.toml --cluster cluster.toml --job job.toml"
+        " --profile profile.json --out plan.json",
+    )
     add_model(parser)
     add_cluster(parser)
     add_job(parser)
@@ -50,9 +71,14 @@ def add_parser(verbs: argparse._SubParsersAction) -> None:
 def run(options: argparse.Namespace) -> int:
     model, cluster = read_model(options.model), read_cluster(options.cluster)
     job, profile = read_job(options.job), Profile.load(options.profile)
-    limit_s = seconds(options.time_limit, "--time-limit") if options.time_limit else None
+    limit_s = float(positive(options.time_limit, "--time-limit")) if options.time_limit else None
+    require_name(options.planner, PLANNERS, "planner")
+    require_writable(options.out)
     if options.dry_run:
-        print_text(_as_understood(model, cluster, job, profile))
+        Problem(model, cluster, job, profile)
+        _print_understood(
+            {"model": model, "cluster": cluster, "job": job, "profile": profile}, options
+        )
         return 0
     stop = _StopOnInterrupt(NeverStop() if limit_s is None else MaxRuntime(limit_s))
     with stop, progress_bar("planning", quiet=options.json) as bar:
@@ -150,5 +176,10 @@ def _stage_lines(plan: Plan) -> list[str]:
     return lines
 
 
-def _as_understood(*parts: Any) -> str:
-    return "\n".join(part.model_dump_json(indent=1, exclude={"layers"}) for part in parts)
+def _print_understood(parts: Mapping[str, BaseModel], options: argparse.Namespace) -> None:
+    """The files as read, with all defaults."""
+    if options.json:
+        print_json({name: part.model_dump(mode="json") for name, part in parts.items()})
+        return
+    for name, part in parts.items():
+        print_text(f"{name} {part.model_dump_json(indent=1, exclude={'layers'})}")

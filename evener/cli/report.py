@@ -5,16 +5,23 @@ import json
 from pathlib import Path
 
 from evener.cli.inputs import add_json
-from evener.cli.output import print_json, print_text
+from evener.cli.output import print_json, print_text, require_writable, writing
+from evener.cli.parser import Verbs, add_verb
 from evener.errors import UsageError
 from evener.export.perfetto import write_trace
-from evener.ir.timeline import Timeline
-from evener.ir.timeline_json import timeline_from_json
+from evener.ir.timeline_json import load_timeline
 from evener.report import Summary, build_report, render_text, report_json, write_report
 
 
-def add_parser(verbs: argparse._SubParsersAction) -> None:
-    parser = verbs.add_parser("report", help="show timelines as HTML, text, JSON or a trace")
+def add_parser(verbs: Verbs, name: str) -> None:
+    parser = add_verb(
+        verbs,
+        name,
+        does="show timelines as HTML, text, JSON or a trace",
+        about="Reads one timeline, or a predicted and a measured one; prints them as text unless"
+        " they are written as one HTML file or as a trace.",
+        example="evener report predicted.json measured.json --losses losses.json --out report.html",
+    )
     parser.add_argument("predicted", type=Path, metavar="TIMELINE", help="of `evener simulate`")
     parser.add_argument(
         "measured", nargs="?", type=Path, metavar="MEASURED", help="of `evener train` or `emulate`"
@@ -27,8 +34,10 @@ def add_parser(verbs: argparse._SubParsersAction) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    predicted = read_timeline(options.predicted)
-    measured = None if options.measured is None else read_timeline(options.measured)
+    require_writable(options.out)
+    require_writable(options.trace, "--trace")
+    predicted = load_timeline(options.predicted)
+    measured = None if options.measured is None else load_timeline(options.measured)
     losses = [] if options.losses is None else _read_losses(options.losses)
     data = build_report(
         predicted,
@@ -36,13 +45,12 @@ def run(options: argparse.Namespace) -> int:
         summary=Summary(title=f"Evener: {predicted.schedule.name}"),
         losses=losses,
     )
-    try:
-        if options.out is not None:
+    if options.out is not None:
+        with writing(options.out):
             write_report(options.out, data)
-        if options.trace is not None:
+    if options.trace is not None:
+        with writing(options.trace, "--trace"):
             write_trace(options.trace, *data.timelines)
-    except OSError as error:
-        raise UsageError(f"{error.filename} cannot be written: {error.strerror}") from None
     if options.json:
         print_json(report_json(data))
     elif options.out is None and options.trace is None:
@@ -50,24 +58,22 @@ def run(options: argparse.Namespace) -> int:
     return 0
 
 
-def read_timeline(path: Path) -> Timeline:
-    """A timeline file. Raises EvenerError with all that is wrong with it."""
-    try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(_unreadable(path, str(error))) from None
-    return timeline_from_json(text, file=path)
-
-
 def _read_losses(path: Path) -> list[float]:
+    """A JSON list of numbers; NaN is one, as a diverging run writes it."""
     try:
         values = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise UsageError(_unreadable(path, str(error))) from None
-    if not isinstance(values, list) or not all(isinstance(v, int | float) for v in values):
-        raise UsageError(f"{path} is not a JSON list of numbers; give one such as [9.1, 8.7]")
+    except OSError as error:
+        raise UsageError(f"--losses {path} cannot be read: {error.strerror}; {_WAY_OUT}") from None
+    except (ValueError, RecursionError):
+        raise UsageError(f"--losses {path} is not JSON; {_WAY_OUT}") from None
+    if not isinstance(values, list):
+        raise UsageError(f"--losses {path} is not a list; {_WAY_OUT}")
+    for place, value in enumerate(values):
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            raise UsageError(
+                f"--losses {path}: number {place + 1} is {json.dumps(value)[:40]}; {_WAY_OUT}"
+            )
     return [float(value) for value in values]
 
 
-def _unreadable(path: Path, reason: str) -> str:
-    return f"{path} cannot be read: {reason}"
+_WAY_OUT = "give a JSON list of numbers such as [9.1, 8.7], as `evener train --out DIR` writes it"

@@ -3,15 +3,23 @@
 import argparse
 from dataclasses import dataclass
 
-from evener.cli.inputs import amount, whole_number
+from evener.cli.inputs import amount, require_name, whole_number
 from evener.cost.table import CostTable
 from evener.errors import ScheduleError, UsageError
 from evener.ir.schedule import Schedule
-from evener.schedules import SCHEDULES, ScheduleShape, split_backward
+from evener.schedules import (
+    SCHEDULES,
+    PipelineTimes,
+    ScheduleShape,
+    StageTimes,
+    split_backward,
+)
 
 # Times on the command line have any unit; inside they are whole numbers of a millionth of it.
 TICKS = 1_000_000
-_MOST_ACTIONS = 10_000_000
+_MOST_FORWARDS = 1_000_000
+_MOST_STAGES = 4096
+_MOST_PAIRS = 2**20
 
 
 def add_shape(parser: argparse.ArgumentParser) -> None:
@@ -36,6 +44,7 @@ def add_shape(parser: argparse.ArgumentParser) -> None:
 SHAPE_FLAGS = (
     "stages", "workers", "microbatches", "forward", "backward", "weight", "latency", "split",
 )  # fmt: skip
+_FILES = ("plan", "profile", "cluster")
 
 
 @dataclass(frozen=True)
@@ -46,6 +55,25 @@ class FlagWorld:
     costs: CostTable
 
 
+def is_from_flags(options: argparse.Namespace) -> bool:
+    """Whether a schedule was given by flags rather than by a plan and its files.
+
+    Raises UsageError if it was given in both ways, in half a way or not at all.
+    """
+    files = [name for name in _FILES if getattr(options, name) is not None]
+    flags = [f"--{name}" for name in SHAPE_FLAGS if getattr(options, name)]
+    if options.schedule is not None:
+        if files:
+            raise UsageError(_both(files))
+        return True
+    if flags:
+        raise UsageError(f"{' and '.join(flags)}: only for --schedule NAME; add it, or leave out")
+    missing = [name for name in _FILES if name not in files]
+    if missing:
+        raise UsageError(_incomplete(missing, options.verb))
+    return False
+
+
 def world_from_flags(options: argparse.Namespace, *, ticks: int = TICKS) -> FlagWorld:
     """The schedule with equal stages that the flags ask for.
 
@@ -53,34 +81,50 @@ def world_from_flags(options: argparse.Namespace, *, ticks: int = TICKS) -> Flag
 
     Raises UsageError or ScheduleError that names the flag and what would be possible.
     """
-    entry = SCHEDULES.get(options.schedule)
-    if entry is None:
-        raise UsageError(_unknown_schedule(options.schedule))
+    require_name(options.schedule, SCHEDULES, "schedule")
+    entry = SCHEDULES[options.schedule]
+    shape = _shape(options)
+    reason = entry.unsupported(shape)
+    if reason is not None:
+        raise ScheduleError(f"{entry.name} cannot have this shape", [f"{entry.name} {reason}"])
+    backward = amount(options.backward or "2", "--backward")
+    weight = amount(options.weight, "--weight") if options.weight else backward / 2
+    if weight > backward:
+        raise UsageError(f"--weight {weight} is a part of --backward {backward}; give less")
+    times = StageTimes(
+        int(ticks * amount(options.forward or "1", "--forward")),
+        int(ticks * (backward - weight)),
+        int(ticks * weight),
+    )
+    latency_ns = int(ticks * amount(options.latency or "0", "--latency"))
+    longest_ns = shape.num_stages * shape.num_microbatches * (
+        times.forward_ns + times.backward_ns + 2 * latency_ns
+    )  # fmt: skip
+    if longest_ns >= 2**63:
+        raise UsageError(_too_long(options.schedule))
+    schedule = entry(shape, PipelineTimes.equal(shape.num_stages, times, message_ns=latency_ns))
+    costs = CostTable.uniform(
+        shape.num_workers,
+        shape.num_stages,
+        forward_ns=times.forward_ns,
+        input_ns=times.input_grad_ns,
+        weight_ns=times.weight_grad_ns,
+        latency_ns=latency_ns,
+    )
+    return FlagWorld(split_backward(schedule) if options.split else schedule, costs)
+
+
+def _shape(options: argparse.Namespace) -> ScheduleShape:
     num_stages = whole_number(options.stages or "4", "--stages")
     num_workers = whole_number(options.workers or str(num_stages), "--workers")
     num_microbatches = whole_number(options.microbatches or "8", "--microbatches")
     if num_stages % num_workers:
         raise UsageError(_uneven(num_stages, num_workers))
-    if num_stages * num_microbatches > _MOST_ACTIONS:
+    if num_stages > _MOST_STAGES or num_stages * num_workers > _MOST_PAIRS:
+        raise UsageError(_too_wide(num_stages, num_workers))
+    if num_stages * num_microbatches > _MOST_FORWARDS:
         raise UsageError(_too_large(num_stages, num_microbatches))
-    shape = ScheduleShape(num_workers, num_microbatches, num_stages // num_workers)
-    reason = entry.unsupported(shape)
-    if reason is not None:
-        raise ScheduleError(f"{entry.name} cannot have this shape", [f"{entry.name} {reason}"])
-    schedule = entry(shape)
-    backward = amount(options.backward or "2", "--backward")
-    weight = amount(options.weight, "--weight") if options.weight else backward / 2
-    if weight > backward:
-        raise UsageError(f"--weight {weight} is a part of --backward {backward}; give less")
-    costs = CostTable.uniform(
-        num_workers,
-        num_stages,
-        forward_ns=int(ticks * amount(options.forward or "1", "--forward")),
-        input_ns=int(ticks * (backward - weight)),
-        weight_ns=int(ticks * weight),
-        latency_ns=int(ticks * amount(options.latency or "0", "--latency")),
-    )
-    return FlagWorld(split_backward(schedule) if options.split else schedule, costs)
+    return ScheduleShape(num_workers, num_microbatches, num_stages // num_workers)
 
 
 def in_unit(ticks: int) -> int | float:
@@ -88,8 +132,17 @@ def in_unit(ticks: int) -> int | float:
     return ticks // TICKS if ticks % TICKS == 0 else ticks / TICKS
 
 
-def _unknown_schedule(name: str) -> str:
-    return f'there is no schedule "{name}"; schedules: {", ".join(SCHEDULES)}'
+def _both(files: list[str]) -> str:
+    given = " and ".join("PLAN" if name == "plan" else f"--{name}" for name in files)
+    return f"--schedule stands alone; leave {given} out, or leave --schedule out"
+
+
+def _incomplete(missing: list[str], verb: str) -> str:
+    whole = f"evener {verb} PLAN --profile FILE --cluster FILE"
+    if len(missing) == len(_FILES):
+        return f"there is nothing to {verb}; give `{whole}`, or --schedule NAME with its flags"
+    names = " and ".join("PLAN" if name == "plan" else f"--{name}" for name in missing)
+    return f"a plan alone is not enough; add {names}: `{whole}`"
 
 
 def _uneven(num_stages: int, num_workers: int) -> str:
@@ -99,8 +152,22 @@ def _uneven(num_stages: int, num_workers: int) -> str:
     )
 
 
+def _too_wide(num_stages: int, num_workers: int) -> str:
+    return (
+        f"--stages {num_stages} on --workers {num_workers} are too many; at most {_MOST_STAGES:,}"
+        f" stages, and {_MOST_PAIRS:,} pairs of a stage and a worker, can be given"
+    )
+
+
 def _too_large(num_stages: int, num_microbatches: int) -> str:
     return (
         f"--stages {num_stages} times --microbatches {num_microbatches} is more than"
-        f" {_MOST_ACTIONS:,} forwards; give smaller numbers"
+        f" {_MOST_FORWARDS:,} forwards; give smaller numbers"
+    )
+
+
+def _too_long(name: str) -> str:
+    return (
+        f"all times of this {name} together are more than {2**63 // TICKS:,} units; give shorter"
+        " times, or fewer stages and microbatches"
     )

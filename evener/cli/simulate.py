@@ -4,11 +4,17 @@ import argparse
 from pathlib import Path
 
 from evener.api import simulate
-from evener.cli.inputs import add_cluster, add_json, add_profile, read_cluster
-from evener.cli.output import print_json, print_table, print_text, write_file
-from evener.cli.shapes import SHAPE_FLAGS, add_shape, in_unit, world_from_flags
+from evener.cli.inputs import add_cluster, add_json, add_plan, add_profile, read_cluster
+from evener.cli.output import (
+    print_json,
+    print_table,
+    print_text,
+    require_writable,
+    write_file,
+)
+from evener.cli.parser import Verbs, add_verb
+from evener.cli.shapes import add_shape, in_unit, is_from_flags, world_from_flags
 from evener.cost.profile import Profile
-from evener.errors import UsageError
 from evener.ir.memory import peak_in_flight
 from evener.ir.plan import Plan
 from evener.ir.timeline import Timeline
@@ -19,9 +25,17 @@ from evener.sim.stats import bubbles
 from evener.units import format_bytes, format_ns
 
 
-def add_parser(verbs: argparse._SubParsersAction) -> None:
-    parser = verbs.add_parser("simulate", help="predict one step without running anything")
-    parser.add_argument("plan", nargs="?", type=Path, metavar="PLAN", help="a plan file")
+def add_parser(verbs: Verbs, name: str) -> None:
+    parser = add_verb(
+        verbs,
+        name,
+        does="predict one step without running anything",
+        about="Reads a plan with its profile and cluster, or takes a schedule from flags; writes a"
+        " timeline.",
+        example="evener simulate plan.json --profile profile.json --cluster cluster.toml\n"
+        "  evener simulate --schedule one_f_one_b --stages 4 --microbatches 8",
+    )
+    add_plan(parser, required=False)
     add_profile(parser, required=False)
     add_cluster(parser, required=False)
     add_shape(parser)
@@ -31,35 +45,18 @@ def add_parser(verbs: argparse._SubParsersAction) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    _require_one_form(options)
-    if options.schedule is not None:
+    from_flags = is_from_flags(options)
+    require_writable(options.out)
+    if from_flags:
         world = world_from_flags(options)
         timeline = engine.simulate(world.schedule, world.costs)
-        _print_in_unit(timeline, options)
     else:
         plan, profile = Plan.load(options.plan), Profile.load(options.profile)
         timeline = simulate(plan, profile, read_cluster(options.cluster))
-        _print_plan(timeline, options)
     if options.out is not None:
         write_file(options.out, timeline_to_json(timeline))
+    (_print_in_unit if from_flags else _print_plan)(timeline, options)
     return 0
-
-
-def _require_one_form(options: argparse.Namespace) -> None:
-    """Either a plan with its files, or flags."""
-    flags = [name for name in SHAPE_FLAGS if getattr(options, name)]
-    files = [name for name in ("plan", "profile", "cluster") if getattr(options, name) is not None]
-    if options.schedule is not None and files:
-        raise UsageError(
-            f"--schedule stands alone; leave {' and '.join(files)} out, or give a plan"
-        )
-    if options.schedule is None and flags:
-        raise UsageError(f"--{' and --'.join(flags)} go with --schedule; name one")
-    if options.schedule is None and len(files) < 3:
-        raise UsageError(
-            "there is nothing to simulate; give PLAN --profile FILE --cluster FILE, or --schedule"
-            " NAME"
-        )
 
 
 def _print_in_unit(timeline: Timeline, options: argparse.Namespace) -> None:
@@ -87,7 +84,7 @@ def _print_in_unit(timeline: Timeline, options: argparse.Namespace) -> None:
             "peak in flight": " ".join(map(str, in_flight)),
         }
     )
-    print_text(timeline_text(timeline))
+    print_text(timeline_text(timeline, step=str(in_unit(timeline.step_ns))))
 
 
 def _print_plan(timeline: Timeline, options: argparse.Namespace) -> None:

@@ -2,12 +2,25 @@
 
 import argparse
 import json
-import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from evener.cli.inputs import add_json, add_model, read_model, whole_number
-from evener.cli.output import print_json, print_table, print_text, write_file
+from evener.cli.inputs import (
+    add_json,
+    add_model,
+    add_plan,
+    read_model,
+    require_ranks,
+    whole_number,
+)
+from evener.cli.output import (
+    print_json,
+    print_table,
+    print_text,
+    require_writable,
+    write_file,
+)
+from evener.cli.parser import Verbs, add_verb
 from evener.errors import UsageError
 from evener.ir.plan import Plan
 from evener.ir.timeline_json import timeline_to_json
@@ -19,13 +32,17 @@ if TYPE_CHECKING:
     from evener.executor.train import StepResult
 
 
-def add_parser(verbs: argparse._SubParsersAction) -> None:
-    parser = verbs.add_parser(
-        "train",
-        help="run a plan on text; start it with torchrun",
-        description="Start it with: torchrun --nproc-per-node WORKERS -m evener train PLAN ...",
+def add_parser(verbs: Verbs, name: str) -> None:
+    parser = add_verb(
+        verbs,
+        name,
+        does="run a plan on text; start it with torchrun",
+        about="Reads a plan, its model and all text files below a folder; trains as one rank of"
+        " torchrun.",
+        example="torchrun --nproc-per-node 2 -m evener train plan.json --model model.toml"
+        " --data texts --suffix .txt --out run",
     )
-    parser.add_argument("plan", type=Path, metavar="PLAN", help="a plan file")
+    add_plan(parser)
     add_model(parser)
     parser.add_argument("--data", required=True, type=Path, metavar="DIR", help="folder of text")
     parser.add_argument("--suffix", default=".py", help="which files to read (default .py)")
@@ -42,16 +59,15 @@ def run(options: argparse.Namespace) -> int:
     plan, model = Plan.load(options.plan), read_model(options.model)
     plan.require_model(model)
     steps = whole_number(options.steps or str(plan.job.steps), "--steps")
+    for path in _files(options):
+        require_writable(path)
     session = _session(options, plan, model, steps)
     if options.dry_run:
-        print_text(
-            f"{plan.num_workers} workers would train {steps} steps of {plan.job.num_sequences} x"
-            f" {plan.sequence_length} tokens with {plan.schedule.name}"
-        )
+        _print_intent(plan, steps, options)
         return 0
     from evener.executor.launch import rank_from_environment
 
-    require_launched(plan)
+    require_ranks(plan.num_workers, "train")
     rank = rank_from_environment()
     training = session.train(rank)
     if rank.index == 0:
@@ -59,14 +75,29 @@ def run(options: argparse.Namespace) -> int:
     return 0
 
 
-def require_launched(plan: Plan) -> None:
-    """Raise UsageError unless this process is one of as many ranks as the plan has workers."""
-    num_ranks = os.environ.get("WORLD_SIZE", "no")
-    if num_ranks != str(plan.num_workers):
-        raise UsageError(
-            f"the plan has {plan.num_workers} workers, but there are {num_ranks} ranks; start it"
-            f" with: torchrun --nproc-per-node {plan.num_workers} -m evener train ..."
+def _files(options: argparse.Namespace) -> tuple[Path, ...]:
+    """What is written at the end: the timeline of a median step, and all losses."""
+    if options.out is None:
+        return ()
+    return options.out / "measured.json", options.out / "losses.json"
+
+
+def _print_intent(plan: Plan, steps: int, options: argparse.Namespace) -> None:
+    if options.json:
+        print_json(
+            {
+                "workers": plan.num_workers,
+                "steps": steps,
+                "sequences": plan.job.num_sequences,
+                "sequence_length": plan.sequence_length,
+                "schedule": plan.schedule.name,
+            }
         )
+        return
+    print_text(
+        f"{plan.num_workers} workers would train {steps} steps of {plan.job.num_sequences} x"
+        f" {plan.sequence_length} tokens with {plan.schedule.name}"
+    )
 
 
 def _session(options: argparse.Namespace, plan: Plan, model: ModelSpec, steps: int) -> "Session":
@@ -75,7 +106,9 @@ def _session(options: argparse.Namespace, plan: Plan, model: ModelSpec, steps: i
     from evener.executor.text_data import read_text
 
     if model.vocabulary_size is None:
-        raise UsageError(f'model "{model.name}" has no vocabulary; text cannot train it')
+        raise UsageError(
+            f'model "{model.name}" has no vocabulary_size, so text cannot train it; give it one'
+        )
     if not options.data.is_dir():
         raise UsageError(f"--data {options.data} is no folder; give one with text files below it")
     text = read_text(options.data, vocabulary_size=model.vocabulary_size, suffix=options.suffix)
@@ -107,9 +140,9 @@ def _print_step(step: int, result: "StepResult") -> None:
 
 def _finish(training: "Training", options: argparse.Namespace) -> None:
     step_ns = training.timeline.step_ns
-    if options.out is not None:
-        write_file(options.out / "measured.json", timeline_to_json(training.timeline))
-        write_file(options.out / "losses.json", json.dumps(training.losses))
+    texts = (timeline_to_json(training.timeline), json.dumps(training.losses))
+    for path, text in zip(_files(options), texts, strict=False):
+        write_file(path, text)
     if options.json:
         print_json(
             {

@@ -2,11 +2,11 @@
 
 import argparse
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-from evener.cli.inputs import add_json
+from evener.cli.inputs import add_json, add_plan
 from evener.cli.output import print_json, print_text, progress_bar
+from evener.cli.parser import Verbs, add_verb
 from evener.errors import UsageError
 from evener.ir.plan import Plan
 
@@ -16,21 +16,27 @@ if TYPE_CHECKING:
 FAILED = 1
 
 
-def add_parser(verbs: argparse._SubParsersAction) -> None:
-    parser = verbs.add_parser(
-        "verify",
-        help="prove that a schedule trains as one process does",
-        description=__doc__,
+def add_parser(verbs: Verbs, name: str) -> None:
+    parser = add_verb(
+        verbs,
+        name,
+        does="prove that a schedule trains as one process does",
+        about="Trains a tiny model of its own in real processes, under the schedule of a plan or"
+        " under every schedule, and in one process; compares losses, gradients and parameters in"
+        " float64.",
+        example="evener verify plan.json",
     )
-    parser.add_argument("plan", nargs="?", type=Path, metavar="PLAN", help="a plan file")
+    add_plan(parser, required=False)
     parser.add_argument("--all", action="store_true", help="every schedule, many shapes (minutes)")
     add_json(parser)
     parser.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> int:
-    if (options.plan is None) == (not options.all):
-        raise UsageError("give either PLAN, or --all")
+    if options.plan is None and not options.all:
+        raise UsageError("there is nothing to verify; give PLAN, or --all for every schedule")
+    if options.plan is not None and options.all:
+        raise UsageError(f"--all verifies no plan; leave {options.plan} or --all out")
     from evener.executor.parity_grid import all_cases
     from evener.executor.verify import TOLERANCE, verify, verify_cases
 

@@ -29,8 +29,10 @@ _FILE = JsonFile(
     way_out="`evener measure` writes a profile",
 )
 
-Count = Annotated[int, Field(ge=0, le=2**63 - 1)]
-Ratio = Annotated[float, Field(ge=0)]
+# Hours and terabytes for one layer and microbatch: sums over any model stay within 64 bits.
+Count = Annotated[int, Field(ge=0, le=10**13)]
+Rate = Annotated[int, Field(ge=0, le=2**63 - 1)]
+Ratio = Annotated[float, Field(ge=0, le=1e6)]
 Name = Annotated[str, Field(min_length=1)]
 
 
@@ -86,7 +88,7 @@ class LinkCost(_Record):
     from_device: Name
     to_device: Name
     latency_ns: Count
-    bytes_per_s: Count
+    bytes_per_s: Rate
 
 
 class LayerKey(NamedTuple):

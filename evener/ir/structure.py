@@ -9,6 +9,7 @@ from evener.ir.schedule import MESSAGE_KINDS, Cell, Schedule
 
 _BACKWARD = frozenset({Kind.B, Kind.I, Kind.W, Kind.R, Kind.SEND_B, Kind.RECV_B})
 _CELL_KINDS = (Kind.F, Kind.B, Kind.I, Kind.W, Kind.R, Kind.OFFLOAD, Kind.RELOAD)
+_MOST_MISSING = 1000
 _PARAMETERS_USED = frozenset({Kind.F, Kind.B, Kind.I, Kind.W, Kind.R})
 
 
@@ -39,6 +40,9 @@ def _wrong_sizes(schedule: Schedule) -> Iterator[str]:
     for name, size in sizes.items():
         if size < 1:
             yield f"{size} {name}: there must be at least 1"
+    if _num_cells(schedule) > schedule.num_actions + _MOST_MISSING:
+        yield _mostly_missing(schedule)  # naming each of a billion would take too long
+        return
     edges = schedule.stage_edges
     for a, b in edges:
         if not (0 <= a < schedule.num_stages and 0 <= b < schedule.num_stages):
@@ -49,6 +53,18 @@ def _wrong_sizes(schedule: Schedule) -> Iterator[str]:
     if circular:
         names = ", ".join(map(str, circular))
         yield f"the edges of stages {names} run in a circle: the stage graph must have none"
+
+
+def _num_cells(schedule: Schedule) -> int:
+    return schedule.num_stages * schedule.num_microbatches * schedule.num_slices
+
+
+def _mostly_missing(schedule: Schedule) -> str:
+    return (
+        f"{schedule.num_stages} stages of {schedule.num_microbatches} microbatches need "
+        f"{_num_cells(schedule)} forwards, but there are only {schedule.num_actions} actions: add "
+        "what is missing, or write smaller sizes"
+    )
 
 
 def _circular_stages(edges: Iterable[tuple[int, int]]) -> list[int]:

@@ -1,6 +1,7 @@
 """Timelines as JSON: the schedule as lines of text, the times as lists in flat order."""
 
 from array import array
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Literal, Self
 
@@ -46,9 +47,16 @@ class _TimelineRecord(Record):
             )
             if len(values) != number and not (may_be_empty and not values)
         ]
+        found += self._negative_times()
         if found:
             raise Problems(found)
         return self
+
+    def _negative_times(self) -> Iterator[Problem]:
+        for place, (start_ns, end_ns) in enumerate(zip(self.start_ns, self.end_ns, strict=False)):
+            if end_ns < start_ns:
+                yield ("end_ns", place), f"{end_ns} is before the start, {start_ns}"
+                return  # one is enough: clocks that differ put all of them wrong
 
 
 def timeline_to_json(timeline: Timeline) -> str:
@@ -62,6 +70,11 @@ def timeline_to_json(timeline: Timeline) -> str:
         peak_bytes=timeline.peak_bytes,
     )
     return record.model_dump_json()
+
+
+def load_timeline(path: Path | str) -> Timeline:
+    """Read a timeline file. Raises EvenerError with all that is wrong with it."""
+    return timeline_from_json(_FILE.read(path), file=path)
 
 
 def timeline_from_json(text: str, *, file: Path | str = "timeline") -> Timeline:

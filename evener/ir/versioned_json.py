@@ -7,12 +7,16 @@ from typing import Any, NoReturn
 
 from evener.errors import EvenerError, Violation
 
+# Per kind of file, a key that no other kind has.
+_MARKS = {"plan": "partition", "profile": "layers", "timeline": "start_ns"}
+
 
 @dataclass(frozen=True)
 class JsonFile:
     """A kind of JSON file, and the error that a broken one raises.
 
-    what: the kind, for messages. version: the only one that is read. way_out: how to get another.
+    what: the kind, one of ``_MARKS``. version: the only one that is read.
+    error_type: of a broken one. way_out: how to get another.
     """
 
     what: str
@@ -27,7 +31,8 @@ class JsonFile:
         except OSError as error:
             self._refuse(path, f"cannot be read: {error.strerror}; {self.way_out}")
         except UnicodeDecodeError as error:
-            self._refuse(path, f"is not UTF-8 text: {error.reason} at byte {error.start}")
+            what = f"is not UTF-8 text: {error.reason} at byte {error.start}; {self.way_out}"
+            self._refuse(path, what)
 
     def parse(self, text: str, file: Path | str) -> dict[str, Any]:
         """The keys and values. Raises ``error_type`` with the reason why there are none."""
@@ -36,8 +41,13 @@ class JsonFile:
         except json.JSONDecodeError as error:
             what = f"not JSON at column {error.colno}: {error.msg}; {self.way_out}"
             self._refuse(file, what, line=error.lineno)
+        except RecursionError:
+            self._refuse(file, f"is nested too deeply; {self.way_out}")
         if not isinstance(values, dict):
             self._refuse(file, f"is a {type(values).__name__}, not an object; {self.way_out}")
+        other = next((what for what, key in _MARKS.items() if key in values), self.what)
+        if _MARKS[self.what] not in values and other != self.what:
+            self._refuse(file, f"is a {other}; {self.way_out}")
         version = values.get("version")
         if version != self.version or isinstance(version, bool):
             found = "is missing" if version is None else f"is {json.dumps(version)}"

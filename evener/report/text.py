@@ -31,8 +31,10 @@ def render_text(data: ReportData, *, width: int = 100) -> str:
     return "\n\n".join(part.rstrip("\n") for part in parts) + "\n"
 
 
-def timeline_text(timeline: Timeline, *, width: int = 100) -> str:
+def timeline_text(timeline: Timeline, *, width: int = 100, step: str | None = None) -> str:
     """One line per worker: what it computes when, or where that is too fine, how busy it is.
+
+    step: how long the step is, in words, where its nanoseconds stand for another unit.
 
     A cell is as long as its action: a label such as ``F3``, or ``2F3`` where workers hold several
     stages and all labels fit, then ``-``. Idle time is ``.``. Where the labels do not fit, a line
@@ -52,7 +54,8 @@ def timeline_text(timeline: Timeline, *, width: int = 100) -> str:
     draw = partial(grid.cells, with_stage=with_stage) if is_labelled else grid.bars
     lines = [f"{f'worker {worker}':<{margin}}{draw(lane)}" for worker, lane in enumerate(lanes)]
     what = "" if is_labelled else "; bars show the busy share"
-    step = time_scale([timeline.step_ns]).with_unit(timeline.step_ns)
+    if step is None:
+        step = time_scale([timeline.step_ns]).with_unit(timeline.step_ns)
     return "\n".join([f"{timeline.source}: {grid.num_columns} columns are {step}{what}", *lines])
 
 

@@ -112,7 +112,9 @@ def price_classes(layout: Layout, schedule: Schedule, costs: CostTable) -> Costs
     if limit.any():
         size = np.where(is_activation, costs.forward_bytes[stage], costs.backward_bytes[stage])
         pairs = zip(size.tolist(), limit.tolist(), strict=True)
-        passing_ns = np.array([transfer_ns(*pair) for pair in pairs], dtype=np.int64)
+        passing = [transfer_ns(*pair) for pair in pairs]
+        _require_countable(max(passing), schedule)
+        passing_ns = np.array(passing, dtype=np.int64)
     else:
         passing_ns = np.zeros_like(latency_ns)
     wire_ns = latency_ns + passing_ns
@@ -125,6 +127,7 @@ def price_classes(layout: Layout, schedule: Schedule, costs: CostTable) -> Costs
     costs.require_side_times([action for _, action in layout.named])
     for number, action in layout.named:
         duration_ns[number] = costs.action_ns(int(worker[number]), action)
+    _require_countable(int(duration_ns.max(initial=0)) + int(wire_ns.max(initial=0)), schedule)
     return Costs(
         duration_ns=duration_ns,
         delay_ns=delay_ns,
@@ -149,6 +152,12 @@ def _change_bytes(layout: Layout, effects: Int, costs: CostTable) -> Int:
 def _require_costs_of(schedule: Schedule, costs: CostTable) -> None:
     if costs.time_ns.shape[:2] != (schedule.num_workers, schedule.num_stages):
         raise UsageError(_other_size(schedule, costs))
+
+
+def _require_countable(longest_ns: int, schedule: Schedule) -> None:
+    """Raise UsageError if a step of actions of this length may not be countable in 64 bits."""
+    if longest_ns * schedule.num_actions >= 2**63:
+        raise UsageError(_too_long(longest_ns, schedule))
 
 
 def result_for(layout: Layout) -> Result:
@@ -178,6 +187,13 @@ def _other_size(schedule: Schedule, costs: CostTable) -> str:
         f"the costs are those of {costs.num_workers} workers and {costs.num_stages} stages, but "
         f"schedule {schedule.name} has {schedule.num_workers} workers and {schedule.num_stages} "
         "stages; build the costs for this schedule"
+    )
+
+
+def _too_long(longest_ns: int, schedule: Schedule) -> str:
+    return (
+        f"an action of {schedule.name} takes {longest_ns / 1e9:.3g} s; {schedule.num_actions} such "
+        "actions would be more than 290 years: give shorter times, or faster links"
     )
 
 

@@ -40,7 +40,8 @@ def complaints(
 
     values: what was validated, as read from the file. lines: where each key stands.
     """
-    found = []
+    found: list[Violation] = []
+    listed = set()
     for detail in error.errors(include_url=False):
         if detail["type"] in _ECHOES:
             continue
@@ -49,7 +50,11 @@ def complaints(
         if isinstance(cause, Problems):
             texts = [((*path, *below), text) for below, text in cause.found]
         else:
-            texts = [(path, _text(detail, spec_type))]
+            text = _text(detail, spec_type)
+            if detail["type"] == "extra_forbidden" and text in listed:
+                text = "unknown key"  # one list of what is known is enough
+            listed.add(text)
+            texts = [(path, text)]
         found += [
             Violation(text=text, file=file, line=_line(lines, at), key=shown_path(at) or None)
             for at, text in texts

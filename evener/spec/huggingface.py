@@ -67,6 +67,9 @@ def _read(config: Mapping[str, Any] | str | Path) -> tuple[str, Mapping[str, Any
     except json.JSONDecodeError as error:
         text = f"not JSON at column {error.colno}: {error.msg}"
         raise SpecError(_header(str(path)), [Violation(text, str(path), error.lineno)]) from None
+    except RecursionError:
+        text = "not JSON: is nested too deeply"
+        raise SpecError(_header(str(path)), [Violation(text, str(path))]) from None
     if not isinstance(values, dict):
         text = "is not a JSON object, as a config.json is"
         raise SpecError(_header(str(path)), [Violation(text, str(path))])

@@ -4,6 +4,7 @@ An empty file is a job: every field has a default. The global batch is given eit
 or in tokens; where neither is given it is 8 sequences.
 """
 
+import json
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, ValidationInfo, field_validator, model_validator
@@ -121,8 +122,7 @@ class JobSpec(Spec):
             isinstance(value, int) and not isinstance(value, bool) and value > 0
         ):
             return value
-        shown = f'"{value}"' if isinstance(value, str) else value
-        raise ValueError(f'{shown} should be a whole number greater than 0, or "auto"')
+        raise ValueError(f'{json.dumps(value)} should be a whole number greater than 0, or "auto"')
 
     @field_validator("sequence_length")
     @classmethod

@@ -8,6 +8,7 @@ import re
 
 _TOKEN = re.compile(r"[\s,]*(?:(\d+)\s*x(?=[\s(]|$)|([A-Za-z0-9_\-]+)|([()]))")
 _MOST_LAYERS = 100_000
+_DEEPEST = 50
 
 
 def expand_pattern(pattern: str) -> tuple[str, ...]:
@@ -17,6 +18,11 @@ def expand_pattern(pattern: str) -> tuple[str, ...]:
     repeats to more than 100,000 of them.
     """
     tokens = _tokens(pattern)
+    depth = 0
+    for token, at in tokens:
+        depth += {"(": 1, ")": -1}.get(str(token), 0)
+        if depth > _DEEPEST:
+            raise ValueError(f"more than {_DEEPEST} brackets in one another at position {at}")
     names, position = _sequence(tokens, 0)
     if position < len(tokens):
         raise ValueError(f'a ")" without "(" at position {tokens[position][1]}')

@@ -21,6 +21,7 @@ from evener.spec.lines import KeyPath, key_lines
 
 AnySpec = TypeVar("AnySpec", bound=Spec)
 
+_WAY_OUT = "name a text file that describes one"
 _SYNTAX_PLACE = re.compile(r" \(at (?:line (\d+), column (\d+)|end of document)\)$")
 
 
@@ -71,9 +72,10 @@ def read_text(path: str | Path, spec_type: type[Spec]) -> str:
     try:
         return Path(path).read_text("utf-8-sig")
     except OSError as error:
-        found = Violation(f"cannot be read: {error.strerror}", file=str(path))
+        found = Violation(f"cannot be read: {error.strerror}; {_WAY_OUT}", file=str(path))
     except UnicodeDecodeError as error:
-        found = Violation(f"is not UTF-8 text: {error.reason} at {error.start}", file=str(path))
+        text = f"is not UTF-8 text: {error.reason} at byte {error.start}; {_WAY_OUT}"
+        found = Violation(text, file=str(path))
     raise SpecError(_header(str(path), spec_type), [found])
 
 

@@ -116,7 +116,10 @@ def test_a_file_that_is_not_there(tmp_path: Path) -> None:
             ),
         ),
         (b"[1]", ": is a list, not an object; `evener plan` writes a plan"),
-        (b'"\xff"', ": is not UTF-8 text: invalid start byte at byte 1"),
+        (
+            b'"\xff"',
+            ": is not UTF-8 text: invalid start byte at byte 1; `evener plan` writes a plan",
+        ),
         (
             b"{}",
             ": version: is missing, but this Evener reads version 1; `evener plan` writes a plan",

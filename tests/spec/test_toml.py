@@ -463,6 +463,7 @@ def test_a_missing_file(tmp_path: Path) -> None:
         load_toml(path, JobSpec)
     assert str(caught.value) == (
         f"{path} does not describe a JobSpec:\n  {path}: cannot be read: No such file or directory"
+        "; name a text file that describes one"
     )
 
 
@@ -476,7 +477,9 @@ def test_bytes_that_are_no_text(tmp_path: Path) -> None:
     path.write_bytes(b'name = "\xff"')
     with pytest.raises(SpecError) as caught:
         load_toml(path, ModelSpec)
-    assert caught.value.violations == (f"{path}: is not UTF-8 text: invalid start byte at 8",)
+    assert caught.value.violations == (
+        f"{path}: is not UTF-8 text: invalid start byte at byte 8; name a text file that describes one",
+    )
 
 
 def test_a_mark_of_the_byte_order_is_skipped(tmp_path: Path) -> None:
