@@ -74,7 +74,7 @@ class Outcome(Generic[Result]):
     """How a forked rank ended.
 
     result: what its function returned. error: a traceback, or how the process died.
-    exit_code: 0, or as the shell counts: negative for a signal. seconds: since the launch.
+    exit_code: of the process; a negative one is the signal that killed it. seconds: it lived.
     """
 
     exit_code: int

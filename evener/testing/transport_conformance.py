@@ -188,7 +188,9 @@ def _messages() -> "list[tuple[Tensor, ...]]":
         (torch.empty(0),),
         (torch.complex(numbers, -numbers).conj(), torch.tensor(-1, dtype=torch.int8)),
         # Some of these are large enough to travel alone, some share a buffer.
-        tuple(torch.full((size,), size % 999, dtype=torch.int16) for size in (1, 40_000, 3, 5, 50_000)),
+        tuple(
+            torch.full((size,), size % 999, dtype=torch.int16) for size in (1, 40_000, 3, 5, 50_000)
+        ),
     ]
 
 

@@ -16,19 +16,19 @@ from evener.spec.model import ModelSpec
 
 pytestmark = pytest.mark.dist
 
-NUM_WORKERS, NUM_MICROBATCHES, SEQUENCE_LENGTH = 2, 6, 96
+NUM_WORKERS, NUM_MICROBATCHES, SEQUENCE_LENGTH = 2, 6, 128
 
 
 def small_model(**changes: object) -> ModelSpec:
     values = {
         "name": "small",
-        "hidden_size": 128,
+        "hidden_size": 192,
         "vocabulary_size": 512,
         "pattern": "embedding 2 x (attention mlp) head",
         "layer": {
             "embedding": {"kind": "embedding"},
-            "attention": {"kind": "attention", "num_heads": 4, "head_dim": 32},
-            "mlp": {"kind": "mlp", "intermediate_size": 512},
+            "attention": {"kind": "attention", "num_heads": 4, "head_dim": 48},
+            "mlp": {"kind": "mlp", "intermediate_size": 768},
             "head": {"kind": "head"},
         },
     }
@@ -61,7 +61,7 @@ def test_measured_costs_predict_the_step_of_a_real_model(name: str) -> None:
     plan = plan_of(model, name)
     costs = CostTable.uniform(NUM_WORKERS, NUM_WORKERS, latency_ns=100_000)
     timelines = emulate(
-        plan.lowered(), costs, clock="measured", steps=8, make_engine=model_engine(plan, model)
+        plan.lowered(), costs, clock="measured", steps=11, make_engine=model_engine(plan, model)
     )[2:]
     predicted_ns = simulate(plan.lowered(), measured_costs(timelines, costs)).step_ns
     measured_ns = median(timeline.step_ns for timeline in timelines)
