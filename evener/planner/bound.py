@@ -35,25 +35,29 @@ def chain_bound_ns(chain: ChainTimes) -> int:
     return int(chain.forward_ns.sum() + chain.input_ns.sum())
 
 
-def heavy_layer_bound_ns(chain: ChainTimes, *, num_microbatches: int) -> int:
-    """One worker runs one layer for all microbatches of a pipeline.
+def heavy_layer_bound_ns(chain: ChainTimes, *, num_microbatches: int, stage_copies: int = 1) -> int:
+    """Of the ``stage_copies`` workers that hold a layer one runs no less than its share.
 
-    It cannot start before a microbatch has come through the layers in front (their forwards).
-    After its last input gradient that gradient still has to go back through the layers in front.
-    So for every layer: forwards in front + all its forwards and input gradients + way back in
-    front; and likewise forwards in front + all its work.
+    Its share are all microbatches of the pipeline, or half of them (rounded up) where a schedule
+    runs in both directions.  It cannot start before a microbatch has come through the layers in
+    front (their forwards).  After its last input gradient that gradient still has to go back
+    through the layers in front.  So for every layer: forwards in front + forwards and input
+    gradients of the share + way back in front; and likewise forwards in front + all its work.
     """
     before_forward_ns = np.cumsum(chain.forward_ns) - chain.forward_ns
     before_input_ns = np.cumsum(chain.input_ns) - chain.input_ns
-    critical_ns = num_microbatches * (chain.forward_ns + chain.input_ns) + before_input_ns
-    all_work_ns = num_microbatches * chain.work_ns
+    share = -(-num_microbatches // stage_copies)
+    critical_ns = share * (chain.forward_ns + chain.input_ns) + before_input_ns
+    all_work_ns = share * chain.work_ns
     return int((before_forward_ns + np.maximum(critical_ns, all_work_ns)).max())
 
 
-def pipeline_bound_ns(chain: ChainTimes, *, num_workers: int, num_microbatches: int) -> int:
+def pipeline_bound_ns(
+    chain: ChainTimes, *, num_workers: int, num_microbatches: int, stage_copies: int = 1
+) -> int:
     """The largest of the bounds, for one pipeline of ``num_workers`` workers."""
     return max(
         load_bound_ns(chain, num_workers=num_workers, num_microbatches=num_microbatches),
         chain_bound_ns(chain),
-        heavy_layer_bound_ns(chain, num_microbatches=num_microbatches),
+        heavy_layer_bound_ns(chain, num_microbatches=num_microbatches, stage_copies=stage_copies),
     )

@@ -112,8 +112,18 @@ class _Sweep:
         return best
 
     def best(self) -> tuple[Candidate, Evaluated]:
-        """The fastest, and of equally fast ones the one whose fullest worker holds least."""
-        return min(self.found, key=lambda pair: (pair[1].step_ns, max(pair[1].outcome.peak_bytes)))
+        """The fastest; of equally fast ones the one whose fullest worker holds least.
+
+        And of these the shortest pipeline, which has the fewest messages.
+        """
+        return min(
+            self.found,
+            key=lambda pair: (
+                pair[1].step_ns,
+                max(pair[1].outcome.peak_bytes),
+                pair[0].shape.schedule.num_workers,
+            ),
+        )
 
     def misses(self) -> list[str]:
         """What is short in the candidate that is nearest to fitting, or why there is none."""
@@ -188,8 +198,9 @@ def _balanced(candidate: Candidate, *, with_caps: bool) -> Partition | None:
     )
     if not with_caps:
         return balanced_partition(time_ns)
-    share = shape.schedule.chunks_per_worker
-    in_flight = [-(-peak // share) for peak in shape.entry.peak_in_flight(shape.schedule)]
+    shares = list(map(len, candidate.regular.stages_of_worker))
+    peaks = shape.entry.peak_in_flight(shape.schedule)
+    in_flight = [-(-peak // share) for peak, share in zip(peaks, shares, strict=True)]
     keeps_all = problem.job.recompute == "none"
     bytes_of_stage: NDArray[np.int64] = np.array(
         [
@@ -201,7 +212,7 @@ def _balanced(candidate: Candidate, *, with_caps: bool) -> Partition | None:
             for worker, row in zip(workers, costs, strict=True)
         ]
     )
-    cap_bytes = np.array([problem.cap_bytes[worker] // share for worker in workers])
+    cap_bytes = np.array([problem.cap_bytes[worker] // shares[worker] for worker in workers])
     return balanced_partition(time_ns, bytes_of_stage=bytes_of_stage, cap_bytes=cap_bytes)
 
 
@@ -216,16 +227,24 @@ def _neighbours(partition: Partition) -> Iterator[Partition]:
 
 
 def _lower_bound_ns(problem: Problem) -> int:
-    """No plan of any tried microbatch size and number of replicas is faster."""
-    num_devices = len(problem.cluster.devices)
+    """No plan of any shape is faster."""
+    kinds = {
+        (
+            shape.microbatch_size,
+            shape.schedule.num_workers,
+            shape.schedule.num_microbatches,
+            shape.entry.stage_copies,
+        )
+        for shape in _shapes(problem, refused=[])
+    }
     return min(
         pipeline_bound_ns(
             problem.chain_times(size),
-            num_workers=num_devices // replicas,
-            num_microbatches=problem.job.num_sequences // size // replicas,
+            num_workers=num_workers,
+            num_microbatches=num_microbatches,
+            stage_copies=stage_copies,
         )
-        for size in problem.microbatch_sizes
-        for replicas in _replica_counts(problem, size)
+        for size, num_workers, num_microbatches, stage_copies in kinds
     )
 
 

@@ -48,5 +48,6 @@ BITPIPE = ScheduleEntry(
     generator=bitpipe,
     peak_in_flight=_peak_in_flight,
     makespan_ns=_makespan_ns,
+    stage_copies=2,
     unsupported=not_two_chunks,
 )

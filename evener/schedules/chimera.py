@@ -58,5 +58,6 @@ CHIMERA = ScheduleEntry(
     generator=chimera,
     peak_in_flight=_peak_in_flight,
     makespan_ns=_makespan_ns,
+    stage_copies=2,
     unsupported=_several_chunks,
 )

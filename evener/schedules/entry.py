@@ -92,6 +92,7 @@ class ScheduleEntry:
         messages take none; None where the paper's formula does not hold.
     unsupported: shape -> the reason why the generator refuses it and the way out, or None.
     peak_is_exact: whether ``peak_in_flight`` is reached on every worker, or only never exceeded.
+    stage_copies: the most workers that hold one stage: 2 where pipelines run in both directions.
     adapted: (shape, times) -> the schedule for these costs, if it depends on costs; the generator
         then gives the one for unit times.
     """
@@ -103,6 +104,7 @@ class ScheduleEntry:
     makespan_ns: Callable[[ScheduleShape, StageTimes], int | None]
     unsupported: Callable[[ScheduleShape], str | None] = supports_every_shape
     peak_is_exact: bool = True
+    stage_copies: int = 1
     adapted: Callable[[ScheduleShape, PipelineTimes], Schedule] | None = None
 
     def __call__(self, shape: ScheduleShape, times: PipelineTimes | None = None) -> Schedule:

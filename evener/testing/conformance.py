@@ -115,7 +115,10 @@ def check_legal(entry: ScheduleEntry, shape: ScheduleShape) -> None:
 
 
 def check_complete(entry: ScheduleEntry, shape: ScheduleShape) -> None:
-    """The sizes are those of the shape; each cell has one F and either one B or one I and one W."""
+    """The sizes are those of the shape; each cell has one F and either one B or one I and one W.
+
+    No more workers hold a stage than is declared.
+    """
     schedule = entry.generator(shape)
     sizes = (schedule.num_workers, schedule.num_stages, schedule.num_microbatches)
     wanted = (shape.num_workers, shape.num_stages, shape.num_microbatches)
@@ -132,6 +135,10 @@ def check_complete(entry: ScheduleEntry, shape: ScheduleShape) -> None:
                 f"{entry.name}, {_sizes(shape)}: stage {stage}, microbatch {microbatch} "
                 f"has {found} of F B I W"
             )
+    most = max(map(len, schedule.workers_of_stage))
+    assert most <= entry.stage_copies, (
+        f"{entry.name}, {_sizes(shape)}: {most} workers hold a stage, not {entry.stage_copies}"
+    )
 
 
 def check_deterministic(entry: ScheduleEntry, shape: ScheduleShape) -> None:

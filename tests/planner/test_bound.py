@@ -39,6 +39,12 @@ def test_heavy_weight_gradients_count_without_the_way_back():
     assert heavy_layer_bound_ns(chain, num_microbatches=4) == 2 + 40
 
 
+def test_two_copies_of_a_heavy_layer_share_it():
+    # of 5 microbatches one of the two runs 3: in front 2, then 3 x (10 + 10), then 2 back
+    chain = _chain([1, 1, 10], [1, 1, 10], [0, 0, 0])
+    assert heavy_layer_bound_ns(chain, num_microbatches=5, stage_copies=2) == 2 + 60 + 2
+
+
 def test_pipeline_bound_is_the_largest():
     # load 4 x 24 / 3 = 32; chain 24; head 2 + 80 + 2 = 84
     chain = _chain([1, 1, 10], [1, 1, 10], [0, 0, 0])

@@ -40,3 +40,16 @@ def test_bound_below_and_plan_near_the_best_of_all(make_problem, seed):
     assert result.lower_bound_ns <= fastest_ns
     # more than two chunks are searched too, so it may be better; hill climbing may miss a little
     assert result.objective_ns <= 1.05 * fastest_ns
+
+
+def test_the_bound_lets_two_workers_share_a_heavy_layer(make_problem):
+    # Layers 1, 1, 12: F 12, I 12, W 12.  If one worker ran the head for all 4 microbatches, it
+    # would need 2 + 4 x 36 = 146.  Chimera's two copies run 2 each: 1 + 1 + 2 x 36 or more.
+    problem = make_problem([1, 1, 12], num_workers=2, num_sequences=4)
+    shape = Shape(SCHEDULES["chimera"], ScheduleShape(2, 4), 1, 1)
+    fastest_ns = min(
+        Candidate(problem, shape).evaluate(partition).step_ns for partition in _partitions(3, 2)
+    )
+    assert fastest_ns < 146
+    result = find_plan(problem.model, problem.cluster, problem.job, problem.profile)
+    assert result.lower_bound_ns <= fastest_ns
