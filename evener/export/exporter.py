@@ -7,6 +7,7 @@ from typing import Protocol
 
 from evener.errors import ExportError
 from evener.ir.plan import Plan
+from evener.spec.model import ModelSpec
 
 
 @dataclass(frozen=True)
@@ -23,16 +24,17 @@ class Exporter(Protocol):
     """Writes plans in the format of another system.
 
     target: what the format is called in messages.
+    model: the plan's model, for targets that know kinds of layers and not only their order.
     """
 
     @property
     def target(self) -> str: ...
 
-    def unsupported(self, plan: Plan) -> list[Reason]:
+    def unsupported(self, plan: Plan, model: ModelSpec | None = None) -> list[Reason]:
         """All that would be lost or changed; empty if the plan can be written."""
         ...
 
-    def write(self, plan: Plan, path: Path | str) -> None:
+    def write(self, plan: Plan, path: Path | str, model: ModelSpec | None = None) -> None:
         """Write the plan. Raises ExportError with all reasons if anything would be lost."""
         ...
 

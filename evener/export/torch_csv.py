@@ -1,9 +1,10 @@
 """The schedule as the CSV that ``torch.distributed.pipelining`` and torchtitan read.
 
-One row per rank, one action per cell, no header; F, B, I and W only (``format="compute_only"``:
-torch itself adds messages and gradient reduction). The file states the order of work and nothing
-else, so what it leaves to the reader's own program (partition, optimizer, clipping) is not a
-reason to refuse, but what torch would silently do otherwise is.
+One row per rank, one action per cell, no header.  ``format="compute_only"`` has F, B, I and W;
+torch adds messages and gradient reduction itself.  ``format="compute_comms"`` has everything
+written out, in our order of messages.  The file states the order of work and nothing else, so
+what it leaves to the reader's own program (partition, optimizer, clipping) is not a reason to
+refuse, but what torch would silently do otherwise is.
 
 Format and limits: ``_Action``, ``_load_csv`` and ``_validate_schedule`` in
 ``torch/distributed/pipelining/schedules.py`` (2.13); the tests load what is written here with the
@@ -12,38 +13,80 @@ installed torch.
 
 import csv
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 from evener.export.exporter import Reason, require_supported
+from evener.export.reasons import data_parallel_stages, slices_and_graphs
 from evener.ir.action import Action, Kind
+from evener.ir.passes import insert_messages
 from evener.ir.plan import Plan
 from evener.ir.schedule import Schedule
+from evener.spec.model import ModelSpec
 
 _KINDS = (Kind.F, Kind.B, Kind.I, Kind.W)
 
 
+@dataclass(frozen=True)
 class TorchCsv:
-    """Exporter to torch's compute-only schedule CSV."""
+    """Exporter to torch's schedule CSV.
 
-    target = "torch's schedule CSV"
+    messages: whether to write messages and gradient reduction out (``compute_comms``).
+    """
 
-    def unsupported(self, plan: Plan) -> list[Reason]:
+    messages: bool = False
+
+    @property
+    def target(self) -> str:
+        return "torch's schedule CSV"
+
+    def unsupported(self, plan: Plan, model: ModelSpec | None = None) -> list[Reason]:
         """Everything that torch's pipelining cannot do or would do differently."""
-        schedule = plan.schedule
-        return [
-            *_replicas(plan),
-            *_tied_parameters(plan),
-            *_data_parallel_stages(schedule),
-            *_foreign_kinds(schedule),
-            *_slices_and_graphs(schedule),
-            *_order_of_losses(schedule),
-        ]
+        del model
+        return [*_replicas(plan), *schedule_reasons(plan)]
 
-    def write(self, plan: Plan, path: Path | str) -> None:
+    def write(self, plan: Plan, path: Path | str, model: ModelSpec | None = None) -> None:
         """Write one row per worker. Raises ExportError with everything that would be lost."""
-        require_supported(self.target, plan, self.unsupported(plan))
-        with Path(path).open("w", newline="", encoding="utf-8") as file:
-            csv.writer(file, lineterminator="\n").writerows(plan.schedule.workers)
+        require_supported(self.target, plan, self.unsupported(plan, model))
+        write_rows(plan.schedule, path, messages=self.messages)
+
+
+def write_rows(schedule: Schedule, path: Path | str, *, messages: bool) -> None:
+    """Write a schedule that torch can run, whatever plan it is part of."""
+    rows = _with_messages(schedule) if messages else schedule.workers
+    with Path(path).open("w", newline="", encoding="utf-8") as file:
+        csv.writer(file, lineterminator="\n").writerows(rows)
+
+
+def schedule_reasons(plan: Plan) -> list[Reason]:
+    """What torch's pipelining cannot do of the schedule of one replica."""
+    schedule = plan.schedule
+    return [
+        *_tied_parameters(plan),
+        *_idle_workers(schedule),
+        *data_parallel_stages("torch", schedule),
+        *_foreign_kinds(schedule),
+        *slices_and_graphs("torch", schedule),
+        *_order_of_losses(schedule),
+    ]
+
+
+def _with_messages(schedule: Schedule) -> Iterator[list[str]]:
+    """Rows in torch's words.
+
+    Parameters are unsharded for the whole step, as a plan holds them; torch reduces (and scales)
+    the gradients of a stage where the row says so and nowhere else.
+    """
+    lowered = insert_messages(schedule)
+    for stages, actions in zip(schedule.stages_of_worker, lowered.workers, strict=True):
+        gradients = [i for i, action in enumerate(actions) if action.kind in (Kind.B, Kind.W)]
+        last = {actions[i].stage: i for i in gradients}
+        cells = [f"{stage}UNSHARD" for stage in stages]
+        for position, action in enumerate(actions):
+            cells.append(str(action))
+            if last.get(action.stage) == position:
+                cells.append(f"{action.stage}REDUCE_GRAD")
+        yield [*cells, *(f"{stage}RESHARD" for stage in stages)]
 
 
 def _replicas(plan: Plan) -> Iterator[Reason]:
@@ -62,12 +105,12 @@ def _tied_parameters(plan: Plan) -> Iterator[Reason]:
         )
 
 
-def _data_parallel_stages(schedule: Schedule) -> Iterator[Reason]:
-    for stage, workers in enumerate(schedule.workers_of_stage):
-        if len(workers) > 1:
+def _idle_workers(schedule: Schedule) -> Iterator[Reason]:
+    for worker, actions in enumerate(schedule.workers):
+        if not actions:
             yield Reason(
-                f"stage {stage} is on workers {', '.join(map(str, workers))}: torch holds every "
-                "stage on one rank; plan it with one worker per stage"
+                f"worker {worker} has no work: torch has no ranks without a stage; plan with "
+                "fewer workers"
             )
 
 
@@ -80,20 +123,6 @@ def _foreign_kinds(schedule: Schedule) -> Iterator[Reason]:
         yield Reason(
             f"{len(actions)} {kind} actions, the first is {actions[0]}: the file knows "
             f"{', '.join(_KINDS)} only; plan without {kind}"
-        )
-
-
-def _slices_and_graphs(schedule: Schedule) -> Iterator[Reason]:
-    if schedule.num_slices > 1:
-        yield Reason(
-            f"{schedule.num_slices} token slices per microbatch: the file has no index for them; "
-            "plan with one slice"
-        )
-    chain = {(stage, stage + 1) for stage in range(schedule.num_stages - 1)}
-    for producer, consumer in sorted(set(schedule.stage_edges) ^ chain):
-        yield Reason(
-            f"the stages are not a chain, see {producer} to {consumer}: torch passes tensors "
-            "from each stage to the next only"
         )
 
 
