@@ -47,21 +47,24 @@ class World(NamedTuple):
 
 
 class Rule(NamedTuple):
-    """Which of several possible actions an idle worker takes; all int64.
+    """Which of several possible actions an idle worker takes; arrays of int64.
 
-    rank: [2, kind], lower goes first; row 1 after a forward, row 0 otherwise.
+    rank: [2, kind], lower goes first; row 1 after a backward, row 0 otherwise.
+    weights: [kind, 2], of microbatch and stage in the order within a kind; the lowest sum first.
     least_forwards, most_forwards: [worker], of before its first backward.
-    stage_sign: [1], 1 if of equals the earlier stage goes first, -1 if the later.
-    patient: [1], 1 if a weight gradient does not start when it would delay what is on its way.
-    split: [1], 1 if the weight gradient is an action of its own.
+    at_once: [kind, microbatch], 0 if what its worker could not have received during its last action
+        lets everything else go first.
+    patient: 1 if a weight gradient does not start when it would delay what is on its way.
+    split: 1 if the weight gradient is an action of its own.
     """
 
     rank: Int
+    weights: Int
     least_forwards: Int
     most_forwards: Int
-    stage_sign: Int
-    patient: Int
-    split: Int
+    at_once: Int
+    patient: int
+    split: int
 
 
 class State(NamedTuple):
@@ -69,7 +72,8 @@ class State(NamedTuple):
 
     ready_ns: [kind, cell], when an action can start, NEVER if not yet known.
     head: [kind, lane], the next cell. free_ns: [worker]. num_forwards, num_backwards: [worker].
-    last_kind: [worker]. lane_bytes: [lane], held now.
+    last_kind, last_ns: [worker], of its latest action and when that started.
+    lane_bytes: [lane], held now.
     next_ns, next_cell, next_kind: [worker], what it would do next, as far as is known.
     """
 
@@ -79,6 +83,7 @@ class State(NamedTuple):
     num_forwards: Int
     num_backwards: Int
     last_kind: Int
+    last_ns: Int
     lane_bytes: Int
     next_ns: Int
     next_cell: Int
@@ -124,7 +129,7 @@ def _take(world: World, rule: Rule, state: State, worker: int) -> int:
     lane = world.lane[cell]
     end_ns = state.next_ns[worker] + world.duration_ns[kind, lane]
     state.free_ns[worker] = end_ns
-    state.last_kind[worker] = kind
+    state.last_kind[worker], state.last_ns[worker] = kind, state.next_ns[worker]
     state.head[kind, lane] += 1
     state.lane_bytes[lane] += world.held_bytes[kind, lane]
     if kind == FORWARD:
@@ -137,7 +142,7 @@ def _take(world: World, rule: Rule, state: State, worker: int) -> int:
     elif kind == BACKWARD:
         state.num_backwards[worker] += 1
         state.lane_bytes[lane] -= world.held_bytes[FORWARD, lane]
-        if rule.split[0] == 1:
+        if rule.split == 1:
             state.ready_ns[WEIGHT, cell] = end_ns
         target, there = world.before[cell], BACKWARD
         if target == NOBODY:
@@ -155,7 +160,7 @@ def _choose(world: World, rule: Rule, state: State, worker: int) -> None:
     """Find what the worker does next, given all that is known to be on its way."""
     first_ns = _first_ns(world, rule, state, worker, WEIGHT)
     cell, kind = _best(world, rule, state, worker, first_ns)
-    if kind == WEIGHT and rule.patient[0] == 1:
+    if kind == WEIGHT and rule.patient == 1:
         other_ns = _first_ns(world, rule, state, worker, BACKWARD)
         if other_ns < first_ns + world.duration_ns[WEIGHT, world.lane[cell]]:
             first_ns = other_ns
@@ -181,8 +186,8 @@ def _first_ns(world: World, rule: Rule, state: State, worker: int, last_kind: in
 def _best(world: World, rule: Rule, state: State, worker: int, now_ns: int) -> tuple[int, int]:
     """The cell and kind with the best priority among what can start now."""
     best_cell, best_kind = NOBODY, NOBODY
-    best = (NEVER, NEVER, NEVER)
-    after_forward = 1 if state.last_kind[worker] == FORWARD else 0
+    best = (1, NEVER, NEVER)
+    after_backward = int(state.last_kind[worker] == BACKWARD)
     for lane in range(world.first_lane[worker], world.first_lane[worker + 1]):
         for kind in range(3):
             cell = state.head[kind, lane]
@@ -190,14 +195,31 @@ def _best(world: World, rule: Rule, state: State, worker: int, now_ns: int) -> t
                 continue
             if not _allowed(world, rule, state, lane, kind):
                 continue
+            microbatch, stage = world.microbatch[cell], world.stage[lane]
             priority = (
-                rule.rank[after_forward, kind],
-                world.microbatch[cell],
-                rule.stage_sign[0] * world.stage[lane],
+                int(
+                    rule.at_once[kind, microbatch] == 0
+                    and now_ns == state.free_ns[worker]
+                    and _came_late(world, state, cell, kind)
+                ),
+                rule.rank[after_backward, kind],
+                rule.weights[kind, 0] * microbatch + rule.weights[kind, 1] * stage,
             )
             if priority < best:
                 best, best_cell, best_kind = priority, cell, kind
     return best_cell, best_kind
+
+
+@compiled
+def _came_late(world: World, state: State, cell: int, kind: int) -> bool:
+    """Whether the worker's last action had begun before the message that this one needs left."""
+    source = world.before[cell] if kind == FORWARD else world.after[cell]
+    if kind == WEIGHT or source == NOBODY:
+        return False
+    worker = world.worker[world.lane[cell]]
+    message_ns = world.after_ns[source] if kind == FORWARD else world.before_ns[source]
+    far = world.worker[world.lane[source]] != worker
+    return bool(far and state.ready_ns[kind, cell] - message_ns > state.last_ns[worker])
 
 
 @compiled

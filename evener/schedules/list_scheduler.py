@@ -25,21 +25,27 @@ KIND_ORDER = (Kind.F, Kind.I, Kind.W)
 class Priorities:
     """What an idle worker prefers among the actions that can start.
 
-    after_forward, after_backward: the kinds F, I, W, the preferred one first; by the kind of the
-        worker's last action.  Within a kind the smallest microbatch goes first, then the stage.
-    later_stage_first: of equal microbatches, take the later stage.
+    order: the kinds F, I, W, the preferred one first.
+    after_backward: the same when the worker's last action was a backward; None means ``order``.
+    later_stage_first: the kinds of which the later stage goes first, then the smaller microbatch;
+        of the others the smallest microbatch, then the earlier stage.
     least_forwards: per worker, a backward does not start before so many forwards, unless no further
         forward fits; None means any number.
     most_forwards: per worker, a forward does not start after so many before the first backward.
+    overlap_messages: what needs a message that left after the worker's last action had begun lets
+        everything else go first, as such a message does not hide behind that action.
+    at_once: (kind, microbatch) that do not.
     patient: a W does not start if it would delay an F or I that is known to be on its way.
     split_backward: write I and W; otherwise B, which takes the time of both.
     """
 
-    after_forward: tuple[Kind, Kind, Kind] = (Kind.I, Kind.F, Kind.W)
-    after_backward: tuple[Kind, Kind, Kind] = (Kind.I, Kind.F, Kind.W)
-    later_stage_first: bool = False
+    order: tuple[Kind, Kind, Kind] = (Kind.I, Kind.F, Kind.W)
+    after_backward: tuple[Kind, Kind, Kind] | None = None
+    later_stage_first: frozenset[Kind] = frozenset()
     least_forwards: tuple[int, ...] | None = None
     most_forwards: tuple[int, ...] | None = None
+    overlap_messages: bool = False
+    at_once: frozenset[tuple[Kind, int]] = frozenset()
     patient: bool = False
     split_backward: bool = True
 
@@ -74,40 +80,43 @@ class ListWorld:
         self._split_backward = _arrays(times, table, num_workers, split_backward=True)
         _require_room(self._split_backward)
 
+    def empty_run(self, *, split_backward: bool = True) -> "ListRun":
+        """A run with room for all actions, of which none is written down yet."""
+        arrays = self._split_backward if split_backward else self._whole_backward
+        num_actions = (3 if split_backward else 2) * len(arrays.lane)
+        taken = Taken(*(np.empty(num_actions, dtype=np.int64) for _ in Taken._fields))
+        return ListRun(self, arrays, taken, split_backward)
+
     def run(self, priorities: Priorities) -> "ListRun":
         """Let every worker follow the priorities until all is done."""
-        split = priorities.split_backward
-        world = self._split_backward if split else self._whole_backward
-        num_cells = len(world.lane)
-        taken = Taken(*(np.empty((3 if split else 2) * num_cells, dtype=np.int64) for _ in "cks"))
-        rule = _rule(priorities, world, self.num_workers)
-        count = list_kernel.run(world, rule, _start(world), taken)
-        assert count == len(taken.cell), (
-            f"stuck after {count} of {len(taken.cell)} actions under {priorities}"
-        )
-        return ListRun(self, world, taken, split)
+        run = self.empty_run(split_backward=priorities.split_backward)
+        rule = _rule(priorities, run.arrays, self.num_microbatches)
+        count = list_kernel.run(run.arrays, rule, _start(run.arrays), run.taken)
+        num_actions = len(run.taken.cell)
+        assert count == num_actions, f"stuck after {count} of {num_actions} under {priorities}"
+        return run
 
 
 @dataclass(frozen=True)
 class ListRun:
     """What came out: the actions with their times."""
 
-    listed: ListWorld
-    world: World
+    world: ListWorld
+    arrays: World
     taken: Taken
     split_backward: bool
 
     @cached_property
     def worker(self) -> Int:
         """Per action, its worker."""
-        workers: Int = self.world.worker[self.world.lane[self.taken.cell]]
+        workers: Int = self.arrays.worker[self.arrays.lane[self.taken.cell]]
         return workers
 
     @cached_property
     def end_ns(self) -> Int:
         """Per action, its end."""
-        lane = self.world.lane[self.taken.cell]
-        ends: Int = self.taken.start_ns + self.world.duration_ns[self.taken.kind, lane]
+        lane = self.arrays.lane[self.taken.cell]
+        ends: Int = self.taken.start_ns + self.arrays.duration_ns[self.taken.kind, lane]
         return ends
 
     @property
@@ -121,8 +130,8 @@ class ListRun:
 
         What a step costs where no worker waits for the others at its end.
         """
-        first = np.full(self.listed.num_workers, NEVER)
-        last = np.zeros(self.listed.num_workers, dtype=np.int64)
+        first = np.full(self.world.num_workers, NEVER)
+        last = np.zeros(self.world.num_workers, dtype=np.int64)
         np.minimum.at(first, self.worker, self.taken.start_ns)
         np.maximum.at(last, self.worker, self.end_ns)
         return int((last - np.minimum(first, last)).max())
@@ -131,14 +140,14 @@ class ListRun:
         """The order that each worker followed."""
         backward = Kind.I if self.split_backward else Kind.B
         kinds = (Kind.F, backward, Kind.W)
-        stage = self.world.stage[self.world.lane[self.taken.cell]]
-        microbatch = self.world.microbatch[self.taken.cell]
+        stage = self.arrays.stage[self.arrays.lane[self.taken.cell]]
+        microbatch = self.arrays.microbatch[self.taken.cell]
         workers = []
-        for worker in range(self.listed.num_workers):
+        for worker in range(self.world.num_workers):
             mine = np.flatnonzero(self.worker == worker)
             columns = (column[mine].tolist() for column in (stage, self.taken.kind, microbatch))
             workers.append(tuple(Action(s, kinds[k], m) for s, k, m in zip(*columns, strict=True)))
-        return Schedule(name, self.listed.num_stages, self.listed.num_microbatches, tuple(workers))
+        return Schedule(name, self.world.num_stages, self.world.num_microbatches, tuple(workers))
 
 
 def _arrays(times: PipelineTimes, workers: Int, num_workers: int, *, split_backward: bool) -> World:
@@ -195,32 +204,46 @@ def _held_bytes(times: PipelineTimes, *, split_backward: bool) -> Int:
     return np.array([np.maximum(activation, weight), none + weight, none])
 
 
-def _rule(priorities: Priorities, world: World, num_workers: int) -> Rule:
-    orders = (priorities.after_backward, priorities.after_forward)
-    least = priorities.least_forwards or (0,) * num_workers
-    most = priorities.most_forwards or (NEVER,) * num_workers
+def _rule(priorities: Priorities, world: World, num_microbatches: int) -> Rule:
+    num_workers, most_cells = len(world.cap_bytes), len(world.lane)
+    orders = (priorities.order, priorities.after_backward or priorities.order)
+    at_once = np.full((3, num_microbatches), int(not priorities.overlap_messages))
+    for kind, microbatch in priorities.at_once:
+        at_once[KIND_ORDER.index(kind), microbatch] = 1
     return Rule(
         rank=np.array([[order.index(kind) for kind in KIND_ORDER] for order in orders]),
-        least_forwards=np.array(least, dtype=np.int64),
-        most_forwards=np.array(most, dtype=np.int64),
-        stage_sign=np.array([-1 if priorities.later_stage_first else 1]),
-        patient=np.array([int(priorities.patient)]),
-        split=np.array([int(priorities.split_backward)]),
+        weights=np.array(
+            [
+                (1, -most_cells) if kind in priorities.later_stage_first else (most_cells, 1)
+                for kind in KIND_ORDER
+            ]
+        ),
+        least_forwards=np.array(priorities.least_forwards or (0,) * num_workers),
+        most_forwards=np.array(priorities.most_forwards or (NEVER,) * num_workers),
+        at_once=at_once,
+        patient=int(priorities.patient),
+        split=int(priorities.split_backward),
     )
+
+
+def ready_at_start(world: World) -> Int:
+    """int64[kind, cell], when each action can start: the forwards of the first stage at once."""
+    ready_ns = np.full((3, len(world.lane)), NEVER)
+    ready_ns[list_kernel.FORWARD, world.before == NOBODY] = 0
+    return ready_ns
 
 
 def _start(world: World) -> State:
     num_workers, num_lanes = len(world.cap_bytes), len(world.stage)
-    ready_ns = np.full((3, len(world.lane)), NEVER)
-    ready_ns[list_kernel.FORWARD, world.before == NOBODY] = 0
-    per_worker = [np.zeros(num_workers, dtype=np.int64) for _ in range(7)]
+    per_worker = [np.zeros(num_workers, dtype=np.int64) for _ in range(8)]
     return State(
-        ready_ns=ready_ns,
+        ready_ns=ready_at_start(world),
         head=np.repeat(world.first_cell[None, :-1], 3, axis=0),
         free_ns=per_worker[0],
         num_forwards=per_worker[1],
         num_backwards=per_worker[2],
-        last_kind=per_worker[3] + list_kernel.BACKWARD,
+        last_kind=per_worker[3] + list_kernel.FORWARD,
+        last_ns=per_worker[7],
         lane_bytes=np.zeros(num_lanes, dtype=np.int64),
         next_ns=per_worker[4],
         next_cell=per_worker[5],

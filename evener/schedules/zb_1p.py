@@ -1,0 +1,46 @@
+"""ZB-1p: the fastest of the automatic zero-bubble orders in the memory of 1F1B.
+
+Qi et al., "Zero Bubble Pipeline Parallelism", ICLR 2024 (arXiv 2401.10241), sections 3.1 and 5.
+"""
+
+from evener.ir.schedule import Schedule
+from evener.schedules.entry import UNIT_TIMES, PipelineTimes, ScheduleEntry, StageTimes
+from evener.schedules.refusals import several_chunks
+from evener.schedules.shape import ScheduleShape
+from evener.schedules.zb_automatic import automatic_zero_bubble
+
+
+def zb_1p(shape: ScheduleShape, times: PipelineTimes | None = None) -> Schedule:
+    """Build orders for these times (equal ones if left out) and take the fastest.
+
+    Every worker holds no more than the activations of p microbatches of its stage, as the first
+    worker of 1F1B does.  With equal stages the span of the longest worker is that of ``zb_h1``,
+    m(tF+tI+tW) + (p-1)(tF+tI-tW) where W is no longer than F and I and messages take no time.
+
+    Raises ScheduleError for more than one chunk per worker and for a cap below one microbatch.
+    Source: Qi et al. 2024, sec. 3.1.
+    """
+    if times is None:
+        times = PipelineTimes.equal(shape.num_stages, UNIT_TIMES)
+    return automatic_zero_bubble("zb_1p", shape, times, num_held=shape.num_workers)
+
+
+def _makespan_ns(shape: ScheduleShape, times: StageTimes) -> None:
+    """No formula."""
+    del shape, times
+
+
+def _peak_in_flight(shape: ScheduleShape) -> tuple[int, ...]:
+    return (min(shape.num_microbatches, shape.num_workers),) * shape.num_workers
+
+
+ZB_1P = ScheduleEntry(
+    name="zb_1p",
+    cite="Qi et al., Zero Bubble Pipeline Parallelism, ICLR 2024, sec. 3.1",
+    generator=zb_1p,
+    peak_in_flight=_peak_in_flight,
+    makespan_ns=_makespan_ns,
+    unsupported=several_chunks,
+    peak_is_exact=False,
+    adapted=zb_1p,
+)
