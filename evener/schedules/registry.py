@@ -5,12 +5,14 @@ from types import MappingProxyType
 
 from evener.schedules.bitpipe import BITPIPE
 from evener.schedules.chimera import CHIMERA
+from evener.schedules.dualpipe_v import DUALPIPE_V
 from evener.schedules.entry import ScheduleEntry
 from evener.schedules.gpipe import GPIPE
 from evener.schedules.hanayo import HANAYO
 from evener.schedules.interleaved_one_f_one_b import INTERLEAVED_ONE_F_ONE_B
 from evener.schedules.mini_stage_gpipe import MINI_STAGE_GPIPE
 from evener.schedules.one_f_one_b import ONE_F_ONE_B
+from evener.schedules.stp import STP
 from evener.schedules.zb_h1 import ZB_H1
 from evener.schedules.zb_h2 import ZB_H2
 
@@ -27,6 +29,8 @@ SCHEDULES: Mapping[str, ScheduleEntry] = MappingProxyType(
             BITPIPE,
             HANAYO,
             MINI_STAGE_GPIPE,
+            DUALPIPE_V,
+            STP,
         )
     }
 )

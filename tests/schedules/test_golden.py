@@ -20,6 +20,12 @@ GOLDEN = [
     ("zb_h1", ScheduleShape(4, 8)),
     ("zb_h1", ScheduleShape(4, 2)),
     ("zb_h2", ScheduleShape(3, 8)),
+    ("chimera", ScheduleShape(4, 6)),
+    ("bitpipe", ScheduleShape(4, 4, 2)),
+    ("hanayo", ScheduleShape(3, 4, 2)),
+    ("mini_stage_gpipe", ScheduleShape(2, 3, 2)),
+    ("dualpipe_v", ScheduleShape(3, 7, 2)),
+    ("stp", ScheduleShape(3, 8, 2)),
 ]
 
 

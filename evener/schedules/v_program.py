@@ -1,0 +1,95 @@
+"""Schedules that are written as one program per worker of a V, run phase by phase.
+
+Every worker holds two stages of a V over p workers: chunk 0 on the way down, chunk 1 on the way
+back up.
+"""
+
+from collections import deque
+from collections.abc import Callable
+
+from evener.ir.action import Action, Kind
+from evener.ir.schedule import Schedule
+from evener.schedules.entry import StageTimes
+from evener.schedules.shape import ScheduleShape
+
+
+class VProgram:
+    """The list of one worker while it is written.
+
+    Every call takes the next microbatch of its chunk.
+    """
+
+    def __init__(self, worker: int, num_workers: int, num_microbatches: int) -> None:
+        self.worker = worker
+        self.num_workers = num_workers
+        self.num_microbatches = num_microbatches
+        self.actions: list[Action] = []
+        self._stages = (worker, 2 * num_workers - 1 - worker)
+        self._num_forward = [0, 0]
+        self._num_backward = [0, 0]
+        self._put_off: deque[Action] = deque()
+
+    @property
+    def num_put_off(self) -> int:
+        """How many W are still owed."""
+        return len(self._put_off)
+
+    def forwards_left(self, chunk: int) -> int:
+        return self.num_microbatches - self._num_forward[chunk]
+
+    def forward(self, chunk: int) -> None:
+        """The next F; nothing when all are done."""
+        if self.forwards_left(chunk):
+            self.actions.append(Action(self._stages[chunk], Kind.F, self._num_forward[chunk]))
+            self._num_forward[chunk] += 1
+
+    def backward(self, chunk: int) -> None:
+        """The next B."""
+        self.actions.append(Action(self._stages[chunk], Kind.B, self._num_backward[chunk]))
+        self._num_backward[chunk] += 1
+
+    def input_grad(self, chunk: int) -> None:
+        """The next I; its W is put off."""
+        microbatch = self._num_backward[chunk]
+        self.actions.append(Action(self._stages[chunk], Kind.I, microbatch))
+        self._put_off.append(Action(self._stages[chunk], Kind.W, microbatch))
+        self._num_backward[chunk] += 1
+
+    def back(self, chunk: int, *, put_off: bool) -> None:
+        """The next backward, whole or without its W."""
+        if put_off:
+            self.input_grad(chunk)
+        else:
+            self.backward(chunk)
+
+    def weight_grad(self) -> None:
+        """The W that has been put off longest; nothing when none is owed."""
+        if self._put_off:
+            self.actions.append(self._put_off.popleft())
+
+
+def v_schedule(name: str, shape: ScheduleShape, write: Callable[[VProgram], None]) -> Schedule:
+    """Let ``write`` fill every worker's program.
+
+    The papers ask for 2p microbatches or more.  Fewer run in the order of 2p, in which those that
+    are not there are left out: what remains is still in an order that ends.
+    """
+    m = shape.num_microbatches
+    workers = []
+    for worker in range(shape.num_workers):
+        program = VProgram(worker, shape.num_workers, max(m, 2 * shape.num_workers))
+        write(program)
+        assert not program.num_put_off, f"{name}: worker {worker} leaves W undone"
+        workers.append(tuple(a for a in program.actions if a.microbatch in range(m)))
+    return Schedule(name, shape.num_stages, m, tuple(workers))
+
+
+def v_step_ns(shape: ScheduleShape, times: StageTimes) -> int:
+    """The work of a worker, and p - 1 times what the ramps of a V leave idle.
+
+    With equal times that is (p-1)(tF+tI-tW).  Found by simulation of all times from 1 to 8, and
+    exact where ``stp`` and ``dualpipe_v`` say so.
+    """
+    f, i, w = times.forward_ns, times.input_grad_ns, times.weight_grad_ns
+    idle_ns = max(f, f + i - w, 2 * i - f - w, 2 * f - i - w, i - f, 2 * (f - w))
+    return 2 * shape.num_microbatches * (f + i + w) + (shape.num_workers - 1) * idle_ns
