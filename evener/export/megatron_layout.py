@@ -38,8 +38,9 @@ def parse_layout(layout: str) -> tuple[StageParts, ...]:
     Megatron-LM has (MTP layers).
     """
     stages = _unroll(layout.replace(",", "")).split("|")
-    if "".join(stages).strip("t") != "EL" or not (stages[0][:1] == "E" and stages[-1][-1:] == "L"):
-        raise LayoutProblem(_not_one_model("".join(stages)))
+    letters = "".join(stages)
+    if not re.fullmatch("Et*L", letters):
+        raise LayoutProblem(_not_one_model(letters))
     for number, stage in enumerate(stages):
         if not stage:
             raise LayoutProblem(
