@@ -6,7 +6,7 @@ Ties in time go to the lower worker: the same input gives the same schedule.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -148,6 +148,19 @@ class ListRun:
             columns = (column[mine].tolist() for column in (stage, self.taken.kind, microbatch))
             workers.append(tuple(Action(s, kinds[k], m) for s, k, m in zip(*columns, strict=True)))
         return Schedule(name, self.world.num_stages, self.world.num_microbatches, tuple(workers))
+
+
+def capped(times: PipelineTimes, *, num_held: int) -> PipelineTimes:
+    """Let a worker that holds one stage hold no more than so many of its microbatches.
+
+    A cap that is tighter stays.
+    """
+    limits = [
+        num_held * max(pair)
+        for pair in zip(times.activation_bytes, times.weight_gradient_bytes, strict=True)
+    ]
+    caps = limits if times.cap_bytes is None else map(min, limits, times.cap_bytes)
+    return replace(times, cap_bytes=tuple(caps))
 
 
 def _arrays(times: PipelineTimes, workers: Int, num_workers: int, *, split_backward: bool) -> World:

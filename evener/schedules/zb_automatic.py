@@ -7,14 +7,19 @@ tried as well.
 """
 
 from collections.abc import Iterator
-from dataclasses import replace
 from itertools import product
 
 import numpy as np
 
 from evener.ir.schedule import Schedule
 from evener.schedules.entry import PipelineTimes
-from evener.schedules.list_scheduler import ListRun, ListWorld, Priorities, ready_at_start
+from evener.schedules.list_scheduler import (
+    ListRun,
+    ListWorld,
+    Priorities,
+    capped,
+    ready_at_start,
+)
 from evener.schedules.refusals import refuse_several_chunks
 from evener.schedules.shape import ScheduleShape
 from evener.schedules.zb_kernel import Rounds, Switches, run_rounds
@@ -33,22 +38,13 @@ def automatic_zero_bubble(
     """
     refuse_several_chunks(name, shape)
     world = ListWorld(
-        _capped(times, num_held),
+        capped(times, num_held=num_held),
         num_workers=shape.num_workers,
         num_microbatches=shape.num_microbatches,
         workers=range(shape.num_workers),
     )
     best = min(_candidates(world), key=lambda run: (run.span_ns, run.step_ns))
     return best.schedule(name)
-
-
-def _capped(times: PipelineTimes, num_held: int) -> PipelineTimes:
-    limits = [
-        num_held * max(pair)
-        for pair in zip(times.activation_bytes, times.weight_gradient_bytes, strict=True)
-    ]
-    caps = limits if times.cap_bytes is None else map(min, limits, times.cap_bytes)
-    return replace(times, cap_bytes=tuple(caps))
 
 
 def _candidates(world: ListWorld) -> Iterator[ListRun]:
