@@ -3,6 +3,8 @@
 from collections.abc import Mapping
 from types import MappingProxyType
 
+from evener.schedules.adaptis_greedy import ADAPTIS_GREEDY
+from evener.schedules.adaptra import ADAPTRA
 from evener.schedules.bitpipe import BITPIPE
 from evener.schedules.chimera import CHIMERA
 from evener.schedules.dualpipe_v import DUALPIPE_V
@@ -13,6 +15,8 @@ from evener.schedules.interleaved_one_f_one_b import INTERLEAVED_ONE_F_ONE_B
 from evener.schedules.mini_stage_gpipe import MINI_STAGE_GPIPE
 from evener.schedules.one_f_one_b import ONE_F_ONE_B
 from evener.schedules.stp import STP
+from evener.schedules.zb_1p import ZB_1P
+from evener.schedules.zb_2p import ZB_2P
 from evener.schedules.zb_h1 import ZB_H1
 from evener.schedules.zb_h2 import ZB_H2
 
@@ -25,12 +29,16 @@ SCHEDULES: Mapping[str, ScheduleEntry] = MappingProxyType(
             INTERLEAVED_ONE_F_ONE_B,
             ZB_H1,
             ZB_H2,
+            ZB_1P,
+            ZB_2P,
             CHIMERA,
             BITPIPE,
             HANAYO,
             MINI_STAGE_GPIPE,
             DUALPIPE_V,
             STP,
+            ADAPTRA,
+            ADAPTIS_GREEDY,
         )
     }
 )
