@@ -172,17 +172,18 @@ def execute(
     return train_local(run) if local else run.train(rank_from_environment())
 
 
-def export(plan: Plan, *, to: str, path: Path | str) -> None:
+def export(plan: Plan, *, to: str, path: Path | str, model: ModelSpec | None = None) -> None:
     """Write a plan in another tool's format.
 
-    to: a name in ``evener.export.registry.EXPORTERS``.
+    to: a name in ``evener.export.registry.EXPORTERS``. model: the plan's, for formats that know
+    kinds of layers (torchtitan, Megatron-LM).
 
     Raises UsageError for an unknown format, ExportError with everything that the format cannot
     express.
     """
     if to not in EXPORTERS:
         raise UsageError(f'there is no format "{to}"; formats: {", ".join(EXPORTERS)}')
-    EXPORTERS[to].write(plan, path)
+    EXPORTERS[to].write(plan, path, model)
 
 
 def costs_of_plan(

@@ -4,7 +4,7 @@ import argparse
 from pathlib import Path
 
 from evener.api import export
-from evener.cli.inputs import add_json, add_plan, require_name
+from evener.cli.inputs import add_json, add_model, add_plan, read_model, require_name
 from evener.cli.output import print_json, print_text, require_writable, writing
 from evener.cli.parser import Verbs, add_verb
 from evener.export.registry import EXPORTERS
@@ -20,6 +20,7 @@ def add_parser(verbs: Verbs, name: str) -> None:
         example="evener export plan.json --to torch_csv --out schedule.csv",
     )
     add_plan(parser)
+    add_model(parser, required=False)
     parser.add_argument("--to", required=True, metavar="FORMAT", help=", ".join(EXPORTERS))
     parser.add_argument("--out", required=True, type=Path, metavar="FILE", help="where to write")
     parser.add_argument(
@@ -33,10 +34,11 @@ def run(options: argparse.Namespace) -> int:
     require_name(options.to, EXPORTERS, "format")
     require_writable(options.out)
     plan = Plan.load(options.plan)
-    reasons = [str(reason) for reason in EXPORTERS[options.to].unsupported(plan)]
+    model = None if options.model is None else read_model(options.model)
+    reasons = [str(reason) for reason in EXPORTERS[options.to].unsupported(plan, model)]
     if not options.dry_run:
         with writing(options.out):
-            export(plan, to=options.to, path=options.out)
+            export(plan, to=options.to, path=options.out, model=model)
     if options.json:
         written = None if options.dry_run else str(options.out)
         print_json({"to": options.to, "unsupported": reasons, "written": written})

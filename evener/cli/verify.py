@@ -8,6 +8,7 @@ from evener.cli.inputs import add_json, add_plan
 from evener.cli.output import print_json, print_text, progress_bar
 from evener.cli.parser import Verbs, add_verb
 from evener.errors import UsageError
+from evener.export import read_schedule
 from evener.ir.plan import Plan
 
 if TYPE_CHECKING:
@@ -23,8 +24,8 @@ def add_parser(verbs: Verbs, name: str) -> None:
         does="prove that a schedule trains as one process does",
         about="Trains a tiny model of its own in real processes, under the schedule of a plan or"
         " under every schedule, and in one process; compares losses, gradients and parameters in"
-        " float64.",
-        example="evener verify plan.json",
+        " float64.  PLAN may also be a schedule: torch's CSV (.csv), or our own text (.txt).",
+        example="evener verify plan.json\n  evener verify schedule.csv",
     )
     add_plan(parser, required=False)
     parser.add_argument("--all", action="store_true", help="every schedule, many shapes (minutes)")
@@ -41,7 +42,8 @@ def run(options: argparse.Namespace) -> int:
     from evener.executor.verify import TOLERANCE, verify, verify_cases
 
     if options.plan is not None:
-        parities = [verify(Plan.load(options.plan))]
+        is_schedule = options.plan.suffix in (".csv", ".txt")
+        parities = [verify((read_schedule if is_schedule else Plan.load)(options.plan))]
     else:
         cases = list(all_cases())
         parities = []
