@@ -106,7 +106,7 @@ def _require_fitting(options: argparse.Namespace, from_flags: bool) -> None:
 
 
 def _from_flags(options: argparse.Namespace) -> tuple[Schedule, CostTable, "MakeEngine | None"]:
-    unit_ns = int(positive(options.unit or "1", "--unit") * TICKS)
+    unit_ns = int(positive("1" if options.unit is None else options.unit, "--unit") * TICKS)
     world = world_from_flags(options, ticks=unit_ns)
     return lower(world.schedule), world.costs, None
 

@@ -24,10 +24,10 @@ def add_plan(parser: argparse.ArgumentParser, *, required: bool = True) -> None:
     )
 
 
-def add_model(parser: argparse.ArgumentParser) -> None:
+def add_model(parser: argparse.ArgumentParser, *, required: bool = True) -> None:
     parser.add_argument(
         "--model",
-        required=True,
+        required=required,
         type=Path,
         metavar="FILE",
         help="TOML description, or a Hugging Face config.json",

@@ -52,7 +52,7 @@ def run(options: argparse.Namespace) -> int:
     model, cluster = read_model(options.model), read_cluster(options.cluster)
     job = read_job(options.job)
     sizes: tuple[int, ...] = (1,) if job.microbatch_size == "auto" else (job.microbatch_size,)
-    if options.microbatch_sizes:
+    if options.microbatch_sizes is not None:
         sizes = whole_numbers(options.microbatch_sizes, "--microbatch-sizes")
     require_writable(options.out)
     if options.dry_run:
@@ -71,6 +71,8 @@ def run(options: argparse.Namespace) -> int:
                 bar.task_ids[0], completed=done, total=total, news=what
             ),
         )
+    if os.environ.get("RANK", "0") != "0":
+        return 0  # all ranks have the same profile
     if options.out is not None:
         write_file(options.out, profile.model_dump_json(indent=1) + "\n")
     if options.json:

@@ -71,7 +71,9 @@ def add_parser(verbs: Verbs, name: str) -> None:
 def run(options: argparse.Namespace) -> int:
     model, cluster = read_model(options.model), read_cluster(options.cluster)
     job, profile = read_job(options.job), Profile.load(options.profile)
-    limit_s = float(positive(options.time_limit, "--time-limit")) if options.time_limit else None
+    limit_s = None
+    if options.time_limit is not None:
+        limit_s = float(positive(options.time_limit, "--time-limit"))
     require_name(options.planner, PLANNERS, "planner")
     require_writable(options.out)
     if options.dry_run:

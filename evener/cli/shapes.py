@@ -2,6 +2,7 @@
 
 import argparse
 from dataclasses import dataclass
+from decimal import Decimal
 
 from evener.cli.inputs import amount, require_name, whole_number
 from evener.cost.table import CostTable
@@ -26,7 +27,8 @@ def add_shape(parser: argparse.ArgumentParser) -> None:
     """Flags of a regular schedule with equal stages."""
     group = parser.add_argument_group(
         "a schedule without files",
-        "times are numbers in any one unit; the answer is in the same unit",
+        "times are numbers in any one unit; the answer is in the same unit, but in files of"
+        " timelines it is a millisecond",
     )
     group.add_argument("--schedule", metavar="NAME", help=", ".join(SCHEDULES))
     group.add_argument("--stages", metavar="N", help="stages in all (default 4)")
@@ -61,7 +63,7 @@ def is_from_flags(options: argparse.Namespace) -> bool:
     Raises UsageError if it was given in both ways, in half a way or not at all.
     """
     files = [name for name in _FILES if getattr(options, name) is not None]
-    flags = [f"--{name}" for name in SHAPE_FLAGS if getattr(options, name)]
+    flags = [f"--{name}" for name in SHAPE_FLAGS if getattr(options, name) not in (None, False)]
     if options.schedule is not None:
         if files:
             raise UsageError(_both(files))
@@ -87,16 +89,16 @@ def world_from_flags(options: argparse.Namespace, *, ticks: int = TICKS) -> Flag
     reason = entry.unsupported(shape)
     if reason is not None:
         raise ScheduleError(f"{entry.name} cannot have this shape", [f"{entry.name} {reason}"])
-    backward = amount(options.backward or "2", "--backward")
-    weight = amount(options.weight, "--weight") if options.weight else backward / 2
+    backward = _amount(options, "backward", "2")
+    weight = _amount(options, "weight", str(backward / 2))
     if weight > backward:
         raise UsageError(f"--weight {weight} is a part of --backward {backward}; give less")
     times = StageTimes(
-        int(ticks * amount(options.forward or "1", "--forward")),
+        int(ticks * _amount(options, "forward", "1")),
         int(ticks * (backward - weight)),
         int(ticks * weight),
     )
-    latency_ns = int(ticks * amount(options.latency or "0", "--latency"))
+    latency_ns = int(ticks * _amount(options, "latency", "0"))
     longest_ns = shape.num_stages * shape.num_microbatches * (
         times.forward_ns + times.backward_ns + 2 * latency_ns
     )  # fmt: skip
@@ -115,9 +117,9 @@ def world_from_flags(options: argparse.Namespace, *, ticks: int = TICKS) -> Flag
 
 
 def _shape(options: argparse.Namespace) -> ScheduleShape:
-    num_stages = whole_number(options.stages or "4", "--stages")
-    num_workers = whole_number(options.workers or str(num_stages), "--workers")
-    num_microbatches = whole_number(options.microbatches or "8", "--microbatches")
+    num_stages = _number(options, "stages", "4")
+    num_workers = _number(options, "workers", str(num_stages))
+    num_microbatches = _number(options, "microbatches", "8")
     if num_stages % num_workers:
         raise UsageError(_uneven(num_stages, num_workers))
     if num_stages > _MOST_STAGES or num_stages * num_workers > _MOST_PAIRS:
@@ -130,6 +132,16 @@ def _shape(options: argparse.Namespace) -> ScheduleShape:
 def in_unit(ticks: int) -> int | float:
     """A time in the unit of the flags; whole where it is."""
     return ticks // TICKS if ticks % TICKS == 0 else ticks / TICKS
+
+
+def _number(options: argparse.Namespace, name: str, default: str) -> int:
+    given = getattr(options, name)
+    return whole_number(default if given is None else given, f"--{name}")
+
+
+def _amount(options: argparse.Namespace, name: str, default: str) -> Decimal:
+    given = getattr(options, name)
+    return amount(default if given is None else given, f"--{name}")
 
 
 def _both(files: list[str]) -> str:

@@ -58,7 +58,9 @@ def add_parser(verbs: Verbs, name: str) -> None:
 def run(options: argparse.Namespace) -> int:
     plan, model = Plan.load(options.plan), read_model(options.model)
     plan.require_model(model)
-    steps = whole_number(options.steps or str(plan.job.steps), "--steps")
+    steps = plan.job.steps
+    if options.steps is not None:
+        steps = whole_number(options.steps, "--steps")
     for path in _files(options):
         require_writable(path)
     session = _session(options, plan, model, steps)

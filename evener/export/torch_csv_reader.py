@@ -31,6 +31,7 @@ _OVERLAP = re.compile(r"\(([^()]*)\)OVERLAP_F_B")
 _WAITS = ("", "None")
 _GRADIENTS = (Kind.B, Kind.W)
 _MAX_SHOWN = 40
+_WAY_OUT = "name a schedule in torch's CSV or in our own text form"
 
 
 def read_schedule(path: Path | str, *, keep_messages: bool = False) -> Schedule:
@@ -44,8 +45,10 @@ def read_schedule(path: Path | str, *, keep_messages: bool = False) -> Schedule:
     path = Path(path)
     try:
         text = path.read_text(encoding="utf-8-sig")
-    except (OSError, UnicodeDecodeError) as error:
-        raise ScheduleError(f"{path} cannot be read", [str(error)]) from None
+    except OSError as error:
+        raise ScheduleError(f"{path} cannot be read", [f"{error.strerror}; {_WAY_OUT}"]) from None
+    except UnicodeDecodeError:
+        raise ScheduleError(f"{path} cannot be read", [f"not UTF-8 text; {_WAY_OUT}"]) from None
     if text.lstrip().startswith("#"):
         schedule = parse_schedule(text)
         found = violations(schedule)

@@ -1,6 +1,7 @@
 """A small complete set of files, as a person has them after measure, plan, simulate and train."""
 
 import json
+import shlex
 import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -152,15 +153,15 @@ class Answer:
         return values
 
 
-Call = Callable[..., Answer]
+Call = Callable[[str], Answer]
 
 
 @pytest.fixture
 def call(capsys: pytest.CaptureFixture[str]) -> Call:
-    """Runs one command in this process."""
+    """Runs one command in this process: ``call("simulate --schedule gpipe")``."""
 
-    def run(*arguments: str) -> Answer:
-        code = main(list(arguments))
+    def run(command: str) -> Answer:
+        code = main(shlex.split(command))
         captured = capsys.readouterr()
         return Answer(code, captured.out, captured.err)
 

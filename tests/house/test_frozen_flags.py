@@ -15,7 +15,7 @@ FLAGS = {
     "emulate": f"PLAN profile cluster model {SHAPE} unit clock steps out json",
     "verify": "PLAN all json",
     "report": "TIMELINE MEASURED plan model cluster losses out trace json",
-    "export": "PLAN to out dry-run json",
+    "export": "PLAN model to out dry-run json",
 }
 
 

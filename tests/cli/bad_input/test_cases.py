@@ -12,7 +12,6 @@ The cases are in ``cases/*.txt``::
 """
 
 import re
-import shlex
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -20,7 +19,7 @@ import pytest
 
 FOLDER = Path(__file__).parent / "cases"
 _CHANGES = re.compile(
-    r"(?P<file>\S+)(?:: (?P<old>.+) =>(?: (?P<new>.*))?| holds (?P<text>.*)"
+    r"(?P<file>\S+)(?:: (?P<old>.+) =>(?: (?P<new>.*))?| holds ?(?P<text>.*)"
     r"| is (?P<state>gone|empty|binary|a folder)| ends after (?P<size>\d+) bytes)"
 )
 
@@ -41,8 +40,8 @@ class Case:
         answer = "".join(f"{line}\n" for line in lines[place + 1 :])
         return cls(title, tuple(lines[:place]), lines[place].removeprefix("$ evener"), answer)
 
-    def arrange(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
-        """Break what the case breaks; the arguments of the command."""
+    def arrange(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+        """Break what the case breaks; the command."""
         for change in self.changes:
             name, is_variable, value = change.partition("=")
             if is_variable and name.isupper():
@@ -51,7 +50,7 @@ class Case:
                 match = _CHANGES.fullmatch(change)
                 assert match is not None, change
                 break_file(folder / match["file"], match)
-        return shlex.split(unfolded(self.command))
+        return unfolded(self.command)
 
 
 def cases(path: Path) -> list[Case]:
@@ -99,6 +98,6 @@ def no_ranks_and_no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("case", CASES)
 def test_ends_with_one_message_that_helps(case, here, call, monkeypatch) -> None:
-    answer = call(*case.arrange(here, monkeypatch))
+    answer = call(case.arrange(here, monkeypatch))
     assert (answer.code, answer.out) == (2, "")
     assert answer.err == case.answer

@@ -1,0 +1,76 @@
+"""``evener simulate``: closed forms from flags, and a plan with its files."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from evener.ir.timeline_json import load_timeline
+
+ONE_F_ONE_B = "simulate --schedule one_f_one_b --stages 4 --microbatches 8"
+OF_PLAN = "plan.json --profile profile.json --cluster cluster.toml"
+
+
+def test_one_f_one_b_takes_what_the_formula_says(call) -> None:
+    """(m + p - 1)(tF + tB) = 11 * 3; idle (p - 1)(tF + tB) = 9 of 33 per worker."""
+    values = call(f"{ONE_F_ONE_B} --forward 1 --backward 2 --json").json
+    assert values["makespan"] == 33
+    assert values["bubble_fraction"] == pytest.approx(9 / 33)
+    assert values["peak_in_flight"] == [4, 3, 2, 1]
+    assert values["busy"] == [24] * 4
+
+
+def test_times_may_have_fractions(call) -> None:
+    """11 * (0.5 + 0.75) = 13.75."""
+    values = call(f"{ONE_F_ONE_B} --forward 0.5 --backward 0.75 --json").json
+    assert values["makespan"] == 13.75
+
+
+def test_a_latency_delays_every_message(call) -> None:
+    """GPipe, 2 stages, 1 microbatch: F0, message, F1, B1, message, B0 = 1 + 5 + 1 + 2 + 5 + 2."""
+    values = call("simulate --schedule gpipe --stages 2 --microbatches 1 --latency 5 --json").json
+    assert values["makespan"] == 16
+
+
+def test_a_split_backward_shortens_the_drain(call) -> None:
+    """I = W = 1: the stage before gets its gradient (p - 1) * 1 earlier: 33 - 3."""
+    assert call(f"{ONE_F_ONE_B} --split --json").json["makespan"] == 30
+
+
+def test_weight_says_how_much_of_a_backward_is_w(call) -> None:
+    """ZB-H1 idles (p - 1)(tF + tI - tW) = 3 * (1 + 1.5 - 0.5) beside 8 * 3 of work."""
+    values = call("simulate --schedule zb_h1 --stages 4 --microbatches 8 --weight 0.5 --json").json
+    assert values["makespan"] == pytest.approx(24 + 3 * 2)
+
+
+def test_text_is_in_the_unit_of_the_flags(call) -> None:
+    answer = call("simulate --schedule gpipe --stages 2 --microbatches 2")
+    assert answer.out.splitlines() == [
+        "schedule        gpipe",
+        "makespan        9",
+        "bubble          33.3%",
+        "peak in flight  2 2",
+        "predicted: 36 columns are 9",
+        "worker 0 F0--F1--............B1------B0------",
+        "worker 1 ....F0--F1--B1------B0------........",
+    ]
+
+
+def test_several_stages_per_worker(call) -> None:
+    values = call("simulate --schedule interleaved_one_f_one_b --stages 8 --workers 4 --json").json
+    assert values["busy"] == [2 * 8 * 3] * 4
+
+
+def test_a_plan_with_its_files(call, here: Path) -> None:
+    answer = call(f"simulate {OF_PLAN} --out new/step.json --json")
+    timeline = load_timeline(here / "new/step.json")
+    assert timeline == load_timeline(here / "predicted.json")
+    assert answer.json["step_ns"] == timeline.step_ns
+    assert answer.json["peak_bytes"] == list(timeline.peak_bytes)
+
+
+def test_the_text_of_a_plan_has_units(call, here: Path) -> None:
+    text = call(f"simulate {OF_PLAN}").out
+    step_ns = json.loads((here / "predicted.json").read_text())["end_ns"]
+    assert f"step time       {max(step_ns) / 1e6:.3f} ms" in text
+    assert "KiB" in text
