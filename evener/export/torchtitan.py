@@ -14,8 +14,8 @@ them and run as the CSV says, so the two must agree: stage s on rank s modulo th
 or a V of two stages per rank.
 """
 
-import pprint
-from collections.abc import Iterator
+import json
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from evener.export.exporter import Reason, require_supported
@@ -95,8 +95,8 @@ class Torchtitan:
         text = _MODULE.format(
             title=f"{plan.model} by {plan.schedule.name}",
             ranks="\n".join(rank_lines(plan)),
-            parallelism=pprint.pformat(parallelism, width=96, sort_dicts=False),
-            training=pprint.pformat(training, sort_dicts=False),
+            parallelism=_literal(parallelism),
+            training=_literal(training),
         )
         path.write_text(text, encoding="utf-8")
 
@@ -129,6 +129,18 @@ def module_names(parts: tuple[StageParts, ...]) -> list[list[str]]:
         first += part.num_blocks
         names.append(["tok_embeddings"] * part.embedding + blocks + ["norm", "lm_head"] * part.head)
     return names
+
+
+def _literal(settings: Mapping[str, object]) -> str:
+    """A dictionary in Python's notation, one setting and one stage a line."""
+    lines = ["{"]
+    for key, value in settings.items():
+        if isinstance(value, list):
+            stages = (f"        {json.dumps(stage)}," for stage in value)
+            lines += [f'    "{key}": [', *stages, "    ],"]
+        else:
+            lines.append(f'    "{key}": {json.dumps(value)},')
+    return "\n".join((*lines, "}"))
 
 
 def _other_placement(schedule: Schedule) -> Iterator[Reason]:

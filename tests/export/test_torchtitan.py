@@ -73,15 +73,20 @@ def test_golden_files(make_plan: Any, make_model: Any, tmp_path: Path) -> None:
         '"""tiny by one_f_one_b, for torchtitan 0.3; written by evener.\n\n'
         "rank 0: node0/0\nrank 1: node0/2\nrank 2: node0/1\nrank 3: node0/3\n"
         '"""\n\nfrom pathlib import Path\n\n'
-        "PARALLELISM = {'pipeline_parallel_degree': 2,\n"
-        " 'pipeline_parallel_schedule': '1F1B',\n"
-        " 'pipeline_parallel_schedule_csv': 'tiny_schedule.csv',\n"
-        " 'pipeline_parallel_microbatch_size': 1,\n"
-        " 'module_fqns_per_model_part': [['tok_embeddings', 'layers.0'],\n"
-        "                                ['layers.1', 'layers.2', 'norm', 'lm_head']],\n"
-        " 'data_parallel_replicate_degree': 2,\n"
-        " 'data_parallel_shard_degree': 1}\n\n"
-        "TRAINING = {'local_batch_size': 3, 'global_batch_size': 6, 'seq_len': 8}\n"
+        "PARALLELISM = {\n"
+        '    "pipeline_parallel_degree": 2,\n'
+        '    "pipeline_parallel_schedule": "1F1B",\n'
+        '    "pipeline_parallel_schedule_csv": "tiny_schedule.csv",\n'
+        '    "pipeline_parallel_microbatch_size": 1,\n'
+        '    "module_fqns_per_model_part": [\n'
+        '        ["tok_embeddings", "layers.0"],\n'
+        '        ["layers.1", "layers.2", "norm", "lm_head"],\n'
+        "    ],\n"
+        '    "data_parallel_replicate_degree": 2,\n'
+        '    "data_parallel_shard_degree": 1,\n'
+        "}\n\n"
+        'TRAINING = {\n    "local_batch_size": 3,\n    "global_batch_size": 6,\n'
+        '    "seq_len": 8,\n}\n'
     )
 
 
@@ -123,7 +128,7 @@ def test_plans_round_trip(
     model = make_model(4)
     plan = make_plan(schedule, model=model, cuts=cuts, replicas=2)
     Torchtitan().write(plan, tmp_path / "tiny.py", model)
-    assert f"'pipeline_parallel_schedule': '{name}'" in (tmp_path / "tiny.py").read_text()
+    assert f'"pipeline_parallel_schedule": "{name}"' in (tmp_path / "tiny.py").read_text()
     imported = TorchtitanReader().read(tmp_path / "tiny.py")
     devices = [device for (device,) in plan.devices]
     again = imported.plan(model, devices=devices, job=JobSpec())
