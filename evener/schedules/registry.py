@@ -7,6 +7,9 @@ from evener.schedules.adaptis_greedy import ADAPTIS_GREEDY
 from evener.schedules.adaptra import ADAPTRA
 from evener.schedules.bitpipe import BITPIPE
 from evener.schedules.chimera import CHIMERA
+from evener.schedules.cross_pipe_ud import CROSS_PIPE_UD
+from evener.schedules.cross_pipe_udsub import CROSS_PIPE_UDSUB
+from evener.schedules.cross_pipe_wave import CROSS_PIPE_WAVE
 from evener.schedules.dualpipe_v import DUALPIPE_V
 from evener.schedules.entry import ScheduleEntry
 from evener.schedules.gpipe import GPIPE
@@ -39,6 +42,9 @@ SCHEDULES: Mapping[str, ScheduleEntry] = MappingProxyType(
             STP,
             ADAPTRA,
             ADAPTIS_GREEDY,
+            CROSS_PIPE_UD,
+            CROSS_PIPE_UDSUB,
+            CROSS_PIPE_WAVE,
         )
     }
 )

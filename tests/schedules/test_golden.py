@@ -26,6 +26,9 @@ GOLDEN = [
     ("mini_stage_gpipe", ScheduleShape(2, 3, 2)),
     ("dualpipe_v", ScheduleShape(3, 7, 2)),
     ("stp", ScheduleShape(3, 8, 2)),
+    ("cross_pipe_ud", ScheduleShape(3, 7)),
+    ("cross_pipe_udsub", ScheduleShape(2, 4, 2)),
+    ("cross_pipe_wave", ScheduleShape(3, 6, 2)),
 ]
 
 
