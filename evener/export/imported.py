@@ -7,7 +7,7 @@ from typing import Protocol
 
 from evener.errors import PlanError
 from evener.export.parts import StageParts, partition_of
-from evener.ir.plan import Plan
+from evener.ir.plan import Plan, tied_stages
 from evener.ir.schedule import Schedule
 from evener.spec.job import JobSpec
 from evener.spec.model import ModelSpec
@@ -36,8 +36,7 @@ class Imported:
         devices: one per worker, replica by replica. job: optimizer, dtypes and limits; batch and
             lengths are the file's.
 
-        Raises PlanError if the file is for another model, pydantic's ValidationError if there
-        are not as many devices as workers.
+        Raises PlanError if the file is for another model or number of devices.
         """
         num_sequences = self.schedule.num_microbatches * self.replicas * self.microbatch_size
         sizes = {
@@ -47,6 +46,12 @@ class Imported:
             "microbatch_size": self.microbatch_size,
         }
         partition = partition_of(self.parts, model)
+        num_workers = self.schedule.num_workers * self.replicas
+        if len(devices) != num_workers:
+            raise PlanError(
+                f"{len(devices)} devices for {num_workers} workers in {self.replicas} replicas: "
+                "give one for each"
+            )
         if self.tied not in (None, model.tied_embeddings):
             raise PlanError(_otherwise_tied(model))
         return Plan(
@@ -59,7 +64,7 @@ class Imported:
             microbatch_size=self.microbatch_size,
             sequence_length=self.sequence_length,
             job=job.model_copy(update=sizes),
-            tied=_tied_stages(model, partition),
+            tied=tied_stages(model, partition),
             schedule=self.schedule,
         )
 
@@ -78,15 +83,3 @@ def _otherwise_tied(model: ModelSpec) -> str:
         f'model "{model.name}" {which[0]} the matrix of embedding and head, the file {which[1]}: '
         "give the model that the file is for"
     )
-
-
-def _tied_stages(
-    model: ModelSpec, partition: Sequence[tuple[int, int]]
-) -> tuple[tuple[int, int], ...]:
-    if model.tied_layers is None:
-        return ()
-    first, second = (
-        next(stage for stage, (start, end) in enumerate(partition) if start <= layer < end)
-        for layer in model.tied_layers
-    )
-    return () if first == second else ((first, second),)

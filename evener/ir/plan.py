@@ -1,7 +1,7 @@
 """The plan: everything that a run does, as one versioned JSON file."""
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Literal, Self
@@ -177,6 +177,19 @@ class Plan(Record):
                     ("tied",),
                     f"{list(pair)}: name two of {self.schedule.num_stages} stages, lower first",
                 )
+
+
+def tied_stages(
+    model: ModelSpec, partition: Sequence[tuple[int, int]]
+) -> tuple[tuple[int, int], ...]:
+    """The stages of the embedding and of the head, if they share a matrix and are not one stage."""
+    if model.tied_layers is None:
+        return ()
+    low, high = sorted(
+        next(stage for stage, (first, end) in enumerate(partition) if first <= layer < end)
+        for layer in model.tied_layers
+    )
+    return ((low, high),) if low < high else ()
 
 
 def _other_model(plan: Plan, model: ModelSpec) -> str:

@@ -8,7 +8,7 @@ from evener.cost.build import cost_table
 from evener.cost.table import CostTable
 from evener.ir.memory_caps import over_caps
 from evener.ir.passes import lower, replicate
-from evener.ir.plan import Plan, Prediction
+from evener.ir.plan import Plan, Prediction, tied_stages
 from evener.ir.schedule import Schedule
 from evener.planner.partition.contiguous import Partition
 from evener.planner.pipeline_times import pipeline_times
@@ -91,16 +91,20 @@ class Candidate:
 
         Raises ScheduleError if a schedule that adapts to costs finds no order within the caps.
         """
-        tied = _tied_stages(self.problem, partition)
+        tied = tied_stages(self.problem.model, partition)
         schedule = self._schedule_for(partition, tied)
-        lowered = self._lower(schedule, tied)
-        costs = self._costs(lowered, partition, tied)
+        lowered, costs = self._world(schedule, partition, tied)
         (outcome,) = simulate_many(lowered, [costs])
         fits = all(
             peak <= cap for peak, cap in zip(outcome.peak_bytes, self.cap_bytes, strict=True)
         )
         over = () if fits else tuple(over_caps(lowered, costs.memory, self.cap_bytes))
         return Evaluated(partition, schedule, outcome, over)
+
+    def world(self, found: Evaluated) -> tuple[Schedule, CostTable]:
+        """The lowered schedule of all replicas and its costs."""
+        tied = tied_stages(self.problem.model, found.partition)
+        return self._world(found.schedule, found.partition, tied)
 
     def result(
         self,
@@ -123,7 +127,7 @@ class Candidate:
             microbatch_size=self.shape.microbatch_size,
             sequence_length=self.problem.job.sequence_length,
             job=self.problem.job_with(self.shape.microbatch_size),
-            tied=_tied_stages(self.problem, found.partition),
+            tied=tied_stages(self.problem.model, found.partition),
             schedule=found.schedule,
             predicted=Prediction(
                 step_ns=found.step_ns,
@@ -142,6 +146,12 @@ class Candidate:
         costs = self._costs(self.regular, partition, tied)
         times = pipeline_times(self.regular, costs, self.cap_bytes)
         return self.shape.entry(self.shape.schedule, times)
+
+    def _world(
+        self, schedule: Schedule, partition: Partition, tied: Ties
+    ) -> tuple[Schedule, CostTable]:
+        lowered = self._lower(schedule, tied)
+        return lowered, self._costs(lowered, partition, tied)
 
     def _lower(self, schedule: Schedule, tied: Ties) -> Schedule:
         if schedule is self.regular and tied in self._lowered:
@@ -167,15 +177,3 @@ class Candidate:
             job=self.problem.job_with(self.shape.microbatch_size),
             tied=tied,
         )
-
-
-def _tied_stages(problem: Problem, partition: Partition) -> Ties:
-    """The stages of the embedding and of the head, if they share a matrix and are not one stage."""
-    layers = problem.model.tied_layers
-    if layers is None:
-        return ()
-    low, high = sorted(
-        next(s for s, (first, end) in enumerate(partition) if first <= layer < end)
-        for layer in layers
-    )
-    return ((low, high),) if low < high else ()

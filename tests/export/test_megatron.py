@@ -183,6 +183,8 @@ def test_a_plan_is_not_for_any_model(make_plan: Any, make_model: Any, tmp_path: 
         imported.plan(make_model(4), devices=["a", "b"], job=JobSpec())
     with pytest.raises(PlanError, match="shares the matrix of embedding and head, the file does"):
         imported.plan(make_model(3, tied=True), devices=["a", "b"], job=JobSpec())
+    with pytest.raises(PlanError, match="1 devices for 2 workers in 1 replicas: give one for each"):
+        imported.plan(make_model(3), devices=["a"], job=JobSpec())
     assert reasons(plan, None) == [
         "a plan names its layers, but not their kinds: give the model, too (`--model FILE`)"
     ]

@@ -2,25 +2,23 @@
 
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from evener.errors import ExportError
-from evener.export import TorchCsv
+from evener.export import TorchCsv, read_schedule
 from evener.ir.action import Action, Kind
 from evener.ir.plan import Plan
 from evener.ir.schedule import Schedule
 from evener.ir.text import parse_action
-from evener.schedules import interleaved_one_f_one_b, one_f_one_b, zb_h1, zb_h2
+from evener.schedules import SCHEDULES as REGISTERED
+from evener.schedules import one_f_one_b, zb_h1
 from evener.schedules.shape import ScheduleShape
 
 SCHEDULES = {
     "one_f_one_b": one_f_one_b(ScheduleShape(num_workers=3, num_microbatches=4)),
-    "interleaved": interleaved_one_f_one_b(
-        ScheduleShape(num_workers=2, num_microbatches=4, chunks_per_worker=2)
-    ),
     "zb_h1": zb_h1(ScheduleShape(num_workers=3, num_microbatches=5)),
-    "zb_h2": zb_h2(ScheduleShape(num_workers=2, num_microbatches=4)),
 }
 
 
@@ -41,12 +39,14 @@ def test_golden_file(make_plan, tmp_path: Path) -> None:
     )
 
 
-@pytest.mark.parametrize("name", SCHEDULES)
-def test_torch_reads_every_action_back(name: str, make_plan, tmp_path: Path) -> None:
+SHAPES = [ScheduleShape(*sizes) for sizes in ((2, 4), (3, 5), (4, 3), (2, 4, 2), (4, 8, 2))]
+FORMS = ("compute_only", "compute_comms")
+
+
+def load(schedule: Schedule, path: Path, form: str) -> Any:
+    """What torch's runtime makes of a file; raises for what it could not run."""
     from torch.distributed.pipelining.schedules import _PipelineScheduleRuntime
 
-    schedule = SCHEDULES[name]
-    TorchCsv().write(make_plan(schedule), tmp_path / "schedule.csv")
     # torch asks a stage for no more than its place until tensors flow.
     stage = SimpleNamespace(
         num_stages=schedule.num_stages,
@@ -58,25 +58,55 @@ def test_torch_reads_every_action_back(name: str, make_plan, tmp_path: Path) -> 
         stage_index=0,
         submod=None,
     )
-    runtime = _PipelineScheduleRuntime([stage], schedule.num_microbatches)
-    # Validates the order and adds messages; raises for what torch could not run.
-    runtime._load_csv(str(tmp_path / "schedule.csv"), format="compute_only")
-    loaded = tuple(
-        tuple(parse_action(str(action)) for action in runtime.pipeline_order[rank])
-        for rank in range(schedule.num_workers)
+    runtime: Any = _PipelineScheduleRuntime([stage], schedule.num_microbatches)
+    runtime._load_csv(str(path), format=form)
+    return runtime
+
+
+@pytest.mark.parametrize("name", REGISTERED)
+def test_torch_reads_every_action_back(name: str, make_plan: Any, tmp_path: Path) -> None:
+    entry = REGISTERED[name]
+    schedules = [entry(shape) for shape in SHAPES if entry.unsupported(shape) is None]
+    for schedule in schedules:
+        plan = make_plan(schedule)
+        if any(len(workers) > 1 for workers in schedule.workers_of_stage):
+            assert reasons(plan)[0].startswith("stage 0 is on workers")
+            continue
+        for form in FORMS:
+            path = tmp_path / f"{form}.csv"
+            TorchCsv(messages=form == "compute_comms").write(plan, path)
+            runtime = load(schedule, path, form)
+            assert runtime.stage_index_to_group_rank == {
+                stage: workers[0] for stage, workers in enumerate(schedule.workers_of_stage)
+            }
+            # All messages are there, ours or those that torch derives by replaying the order.
+            crossing = sum(
+                schedule.workers_of_stage[stage] != schedule.workers_of_stage[stage + 1]
+                for stage in range(schedule.num_stages - 1)
+            )
+            rows = runtime.pipeline_order_with_comms
+            loaded = [[str(action) for action in rows[rank]] for rank in sorted(rows)]
+            num_messages = sum("SEND" in text or "RECV" in text for row in loaded for text in row)
+            assert num_messages == 4 * crossing * schedule.num_microbatches
+            assert read_schedule(path).workers == schedule.workers
+            words = path.read_text(encoding="utf-8").splitlines()
+            in_file = loaded if form == "compute_comms" else runtime.pipeline_order.values()
+            assert [",".join(map(str, row)) for row in in_file] == words
+    assert schedules
+
+
+def test_golden_file_with_messages(make_plan: Any, tmp_path: Path) -> None:
+    plan = make_plan(one_f_one_b(ScheduleShape(num_workers=2, num_microbatches=1)))
+    TorchCsv(messages=True).write(plan, tmp_path / "schedule.csv")
+    assert (tmp_path / "schedule.csv").read_text(encoding="utf-8") == (
+        "0UNSHARD,0F0,0SEND_F0,0RECV_B0,0B0,0REDUCE_GRAD,0RESHARD\n"
+        "1UNSHARD,1RECV_F0,1F0,1B0,1REDUCE_GRAD,1SEND_B0,1RESHARD\n"
     )
-    assert loaded == schedule.workers
-    assert runtime.stage_index_to_group_rank == {
-        stage: workers[0] for stage, workers in enumerate(schedule.workers_of_stage)
-    }
-    # torch derives the messages by replaying the order; all of them were found.
-    lowered = [str(a) for row in runtime.pipeline_order_with_comms.values() for a in row]
-    crossing = sum(
-        schedule.workers_of_stage[stage] != schedule.workers_of_stage[stage + 1]
-        for stage in range(schedule.num_stages - 1)
-    )
-    num_messages = sum("SEND" in text or "RECV" in text for text in lowered)
-    assert num_messages == 4 * crossing * schedule.num_microbatches
+
+
+def test_workers_without_work_are_refused(make_plan: Any) -> None:
+    (reason,) = reasons(make_plan(Schedule("idle", 1, 1, (*rows("0F0 0B0"), ()))))
+    assert reason.startswith("worker 1 has no work: torch has no ranks without a stage")
 
 
 def test_replicas_are_refused(make_plan) -> None:
