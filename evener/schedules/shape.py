@@ -11,7 +11,8 @@ class ScheduleShape:
 
     num_workers: workers of one pipeline, in the order of their first stage.
     num_microbatches: microbatches of one step.
-    chunks_per_worker: stages that each worker holds; worker w holds w, w + num_workers, ...
+    chunks_per_worker: stages of one microbatch that each worker runs; which ones, the schedule
+        decides.
 
     Raises ScheduleError that names every size below 1.
     """
