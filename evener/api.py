@@ -64,8 +64,11 @@ def measure(
     does not run, ExecutionError if a process fails.
     """
     from evener.executor.launch import is_launched, rank_from_environment, run_workers
+    from evener.profiler import MeasureOptions, bench_of
 
     sizes = tuple(microbatch_sizes)
+    # What cannot be measured is better refused once than by every process.
+    bench_of(model, job, sizes, source=source, options=MeasureOptions(**options))
     measurement = _Measurement(model, cluster, job, sizes, source, progress, options)
     num_workers = len(cluster.devices)
     if not is_launched():

@@ -22,7 +22,7 @@ from torch.distributed import (  # type: ignore[attr-defined]  # exported, but n
     rendezvous,
 )
 
-from evener.errors import ExecutionError, UsageError
+from evener.errors import EvenerError, ExecutionError, UsageError
 
 Result = TypeVar("Result")
 
@@ -119,8 +119,7 @@ def watch_workers(
             listener.close()  # rank 0 has it; if that dies, the others must not wait here
             return _collect(children, time.monotonic() + timeout_s)
         finally:
-            for child in children:
-                child.kill()
+            _kill(children)
 
 
 class _Child:
@@ -145,11 +144,14 @@ class _Child:
         else:
             self.outcome = Outcome(exit_code, seconds, error=error or _died(exit_code))
 
-    def kill(self) -> None:
-        """End the process if it has not ended yet."""
-        if self.outcome is None:
-            os.kill(self.pid, signal.SIGKILL)
-            self.reap("did not end in time and was killed")
+
+def _kill(children: list[_Child]) -> None:
+    """End the processes that have not ended yet."""
+    left = [child for child in children if child.outcome is None]
+    for child in reversed(left):  # rank 0 last: the others would report its loss
+        os.kill(child.pid, signal.SIGKILL)
+    for child in left:
+        child.reap("did not end in time and was killed")
 
 
 def _collect(children: list[_Child], deadline_s: float) -> list[Outcome[Any]]:
@@ -168,8 +170,7 @@ def _collect(children: list[_Child], deadline_s: float) -> list[Outcome[Any]]:
                 if not data:
                     selector.unregister(child.pipe)
                     child.reap()
-    for child in children:
-        child.kill()
+    _kill(children)
     return [child.outcome for child in children if child.outcome is not None]
 
 
@@ -205,8 +206,8 @@ def _be_child(
         try:
             answer: tuple[Any, str | None] = (function(rank), None)
             exit_code = 0
-        except BaseException:
-            answer = (None, traceback.format_exc())
+        except BaseException as error:
+            answer = (None, _told(error))
         with os.fdopen(pipe, "wb") as stream:
             stream.write(pickle.dumps(answer))
         sys.stdout.flush()
@@ -253,6 +254,12 @@ def _join(index: int, num_ranks: int, listener: socket.socket) -> Rank:
         master_listen_fd=descriptor,
     )
     return Rank(index, num_ranks, index, LOOPBACK, store)
+
+
+def _told(error: BaseException) -> str:
+    """A traceback; of what a user can mend, the message alone."""
+    cause = error.__cause__ if isinstance(error, ExecutionError) else error
+    return str(error) if isinstance(cause, EvenerError) else traceback.format_exc()
 
 
 def _died(exit_code: int) -> str:

@@ -58,15 +58,7 @@ def measure_model(
     number formats, and ProfileError that names a layer that does not run.
     """
     options = MeasureOptions() if options is None else options
-    _require_sizes(microbatch_sizes)
-    autocast_dtype(job.dtypes)  # refuses what torch cannot train in
-    layers = layer_source(
-        model if source is None else source,
-        dtype=torch_dtype(job.dtypes.parameters),
-        device=options.device,
-        seed=job.seed,
-    )
-    bench = Bench(model, job, layers, options)
+    bench = bench_of(model, job, microbatch_sizes, source=source, options=options)
     with one_thread(options.device), KeyedGenerators(options.device).preserved():
         findings = _measure(bench, microbatch_sizes, Alone() if peers is None else peers)
     of_type: dict[str, list[_Findings]] = {}
@@ -84,6 +76,29 @@ def measure_model(
             each.step_ns_per_parameter_byte for each in of_type[first.device_type]
         ),
     )
+
+
+def bench_of(
+    model: ModelSpec,
+    job: JobSpec,
+    microbatch_sizes: Sequence[int],
+    *,
+    source: LayerSource | nn.Module | Sequence[nn.Module] | None,
+    options: MeasureOptions,
+) -> Bench:
+    """What ``measure_model`` will measure; builds no layer yet.
+
+    Raises UsageError as ``measure_model`` does.
+    """
+    _require_sizes(microbatch_sizes)
+    autocast_dtype(job.dtypes)  # refuses what torch cannot train in
+    layers = layer_source(
+        model if source is None else source,
+        dtype=torch_dtype(job.dtypes.parameters),
+        device=options.device,
+        seed=job.seed,
+    )
+    return Bench(model, job, layers, options)
 
 
 @dataclass(frozen=True)
