@@ -54,6 +54,9 @@ class Rule(NamedTuple):
     least_forwards, most_forwards: [worker], of before its first backward.
     at_once: [kind, microbatch], 0 if what its worker could not have received during its last action
         lets everything else go first.
+    turn: [kind, cell], when it is the turn of each F and I among those of its worker, if that
+        order is fixed.
+    fixed: 1 if it is; then only W is free to choose.
     patient: 1 if a weight gradient does not start when it would delay what is on its way.
     split: 1 if the weight gradient is an action of its own.
     """
@@ -63,6 +66,8 @@ class Rule(NamedTuple):
     least_forwards: Int
     most_forwards: Int
     at_once: Int
+    turn: Int
+    fixed: int
     patient: int
     split: int
 
@@ -228,34 +233,40 @@ def _allowed(world: World, rule: Rule, state: State, lane: int, kind: int) -> bo
     worker = world.worker[lane]
     if kind == WEIGHT:
         return True
+    if rule.fixed == 1:
+        turn = state.num_forwards[worker] + state.num_backwards[worker]
+        if rule.turn[kind, state.head[kind, lane]] != turn:
+            return False
+        return kind == BACKWARD or _fits(world, state, worker, lane, False)
     if kind == FORWARD:
         warming_up = state.num_backwards[worker] == 0
         if warming_up and state.num_forwards[worker] >= rule.most_forwards[worker]:
             return False
-        return _fits(world, state, worker, lane)
+        return _fits(world, state, worker, lane, True)
     if state.num_backwards[worker] > 0:
         return True
     if state.num_forwards[worker] >= rule.least_forwards[worker]:
         return True
     for other in range(world.first_lane[worker], world.first_lane[worker + 1]):
         has_more = state.head[FORWARD, other] < world.first_cell[other + 1]
-        if has_more and _fits(world, state, worker, other):
+        if has_more and _fits(world, state, worker, other, True):
             return False
     return True
 
 
 @compiled
-def _fits(world: World, state: State, worker: int, lane: int) -> bool:
-    """Whether one more forward on the lane leaves every other lane room for one cell.
+def _fits(world: World, state: State, worker: int, lane: int, leaves_room: bool) -> bool:
+    """Whether the cap has room for one more forward on the lane.
 
-    So the oldest microbatch that is not through can always go on, and a cap cannot deadlock.
+    leaves_room: also for one cell of every other lane that has forwards left.  So the oldest
+        microbatch that is not through can always go on, and the cap cannot deadlock.
     """
     held_bytes = 0
     for other in range(world.first_lane[worker], world.first_lane[worker + 1]):
         cell_bytes = world.held_bytes[FORWARD, other]
         if other == lane:
             held_bytes += state.lane_bytes[other] + cell_bytes
-        elif state.head[FORWARD, other] < world.first_cell[other + 1]:
+        elif leaves_room and state.head[FORWARD, other] < world.first_cell[other + 1]:
             held_bytes += max(state.lane_bytes[other], cell_bytes)
         else:
             held_bytes += state.lane_bytes[other]

@@ -90,11 +90,27 @@ class ListWorld:
     def run(self, priorities: Priorities) -> "ListRun":
         """Let every worker follow the priorities until all is done."""
         run = self.empty_run(split_backward=priorities.split_backward)
-        rule = _rule(priorities, run.arrays, self.num_microbatches)
+        rule = _rule(priorities, run.arrays)
         count = list_kernel.run(run.arrays, rule, _start(run.arrays), run.taken)
         num_actions = len(run.taken.cell)
         assert count == num_actions, f"stuck after {count} of {num_actions} under {priorities}"
         return run
+
+    def fill(self, when: Int, *, patient: bool = False) -> "ListRun | None":
+        """Give every worker its F and I in a fixed order, and let W fill the waits and make room.
+
+        when: [F and I, stage, microbatch], numbers in whose order a worker takes them.
+        patient: a W does not start if it would delay the next F or I.
+
+        None if the caps have no room for that order.
+        """
+        run = self.empty_run()
+        arrays = run.arrays
+        rule = _rule(Priorities(patient=patient), arrays)
+        count = list_kernel.run(
+            arrays, rule._replace(turn=_turns(arrays, when), fixed=1), _start(arrays), run.taken
+        )
+        return run if count == len(run.taken.cell) else None
 
 
 @dataclass(frozen=True)
@@ -217,10 +233,10 @@ def _held_bytes(times: PipelineTimes, *, split_backward: bool) -> Int:
     return np.array([np.maximum(activation, weight), none + weight, none])
 
 
-def _rule(priorities: Priorities, world: World, num_microbatches: int) -> Rule:
+def _rule(priorities: Priorities, world: World) -> Rule:
     num_workers, most_cells = len(world.cap_bytes), len(world.lane)
     orders = (priorities.order, priorities.after_backward or priorities.order)
-    at_once = np.full((3, num_microbatches), int(not priorities.overlap_messages))
+    at_once = np.full((3, world.microbatch.max() + 1), int(not priorities.overlap_messages))
     for kind, microbatch in priorities.at_once:
         at_once[KIND_ORDER.index(kind), microbatch] = 1
     return Rule(
@@ -234,9 +250,20 @@ def _rule(priorities: Priorities, world: World, num_microbatches: int) -> Rule:
         least_forwards=np.array(priorities.least_forwards or (0,) * num_workers),
         most_forwards=np.array(priorities.most_forwards or (NEVER,) * num_workers),
         at_once=at_once,
+        turn=np.zeros((2, 0), dtype=np.int64),
+        fixed=0,
         patient=int(priorities.patient),
         split=int(priorities.split_backward),
     )
+
+
+def _turns(world: World, when: Int) -> Int:
+    """[F and I, cell], the rank of each among those of its worker."""
+    worker = np.tile(world.worker[world.lane], 2)
+    order = np.lexsort((when[:, world.stage[world.lane], world.microbatch].ravel(), worker))
+    turn = np.empty_like(order)
+    turn[order] = np.arange(len(order)) - 2 * world.first_cell[world.first_lane][worker[order]]
+    return turn.reshape(2, -1)
 
 
 def ready_at_start(world: World) -> Int:

@@ -18,10 +18,13 @@ from evener.schedules.interleaved_one_f_one_b import INTERLEAVED_ONE_F_ONE_B
 from evener.schedules.mini_stage_gpipe import MINI_STAGE_GPIPE
 from evener.schedules.one_f_one_b import ONE_F_ONE_B
 from evener.schedules.stp import STP
+from evener.schedules.v_half import V_HALF
+from evener.schedules.v_min import V_MIN
 from evener.schedules.zb_1p import ZB_1P
 from evener.schedules.zb_2p import ZB_2P
 from evener.schedules.zb_h1 import ZB_H1
 from evener.schedules.zb_h2 import ZB_H2
+from evener.schedules.zb_v import ZB_V
 
 SCHEDULES: Mapping[str, ScheduleEntry] = MappingProxyType(
     {
@@ -34,6 +37,9 @@ SCHEDULES: Mapping[str, ScheduleEntry] = MappingProxyType(
             ZB_H2,
             ZB_1P,
             ZB_2P,
+            ZB_V,
+            V_HALF,
+            V_MIN,
             CHIMERA,
             BITPIPE,
             HANAYO,
