@@ -11,10 +11,12 @@ from evener.ir.schedule import Schedule
 from evener.schedules import PipelineTimes
 
 
-def pipeline_times(schedule: Schedule, costs: CostTable, cap_bytes: Sequence[int]) -> PipelineTimes:
+def pipeline_times(
+    schedule: Schedule, costs: CostTable, cap_bytes: Sequence[int] | None
+) -> PipelineTimes:
     """The costs of each stage on the first worker that holds it in ``schedule``.
 
-    cap_bytes: per worker, of everything; what it always holds is taken off.
+    cap_bytes: per worker, of everything; what it always holds is taken off. None means no limit.
     """
     holders = [group[0] for group in schedule.workers_of_stage]
     messages_ns = list(_messages_ns(holders, costs))
@@ -27,7 +29,9 @@ def pipeline_times(schedule: Schedule, costs: CostTable, cap_bytes: Sequence[int
         backward_message_ns=tuple(back for _, back in messages_ns),
         activation_bytes=tuple(costs.memory.per_stage[Resource.ACTIVATION]),
         weight_gradient_bytes=tuple(costs.memory.per_stage[Resource.WEIGHT_GRADIENT]),
-        cap_bytes=tuple(max(0, cap - held) for cap, held in zip(cap_bytes, static, strict=False)),
+        cap_bytes=None
+        if cap_bytes is None
+        else tuple(max(0, cap - held) for cap, held in zip(cap_bytes, static, strict=False)),
     )
 
 

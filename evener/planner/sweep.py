@@ -76,7 +76,7 @@ class _Sweep:
     def _try(self, candidate: Candidate) -> None:
         misses = []
         for with_caps in (False, True):
-            partition = _balanced(candidate, with_caps=with_caps)
+            partition = balanced(candidate, with_caps=with_caps)
             if partition is None:
                 continue
             evaluated = self._evaluate(candidate, partition)
@@ -178,12 +178,12 @@ def _shapes(problem: Problem, refused: list[str]) -> Iterator[Shape]:
                         continue
                     shape = Shape(entry, sizes, size, replicas)
                     if sizes.num_stages > problem.num_layers:
-                        refused.append(_too_many_stages(shape, problem.num_layers))
+                        refused.append(too_many_stages(shape, problem.num_layers))
                     else:
                         yield shape
 
 
-def _balanced(candidate: Candidate, *, with_caps: bool) -> Partition | None:
+def balanced(candidate: Candidate, *, with_caps: bool) -> Partition | None:
     """The partition with the smallest largest stage; with caps, each stage gets an equal share."""
     problem, shape = candidate.problem, candidate.shape
     workers = [
@@ -248,5 +248,6 @@ def _lower_bound_ns(problem: Problem) -> int:
     )
 
 
-def _too_many_stages(shape: Shape, num_layers: int) -> str:
+def too_many_stages(shape: Shape, num_layers: int) -> str:
+    """Say that the shape cannot have a layer for every stage."""
     return f"{shape}: needs {shape.schedule.num_stages} layers or more, the model has {num_layers}"

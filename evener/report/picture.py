@@ -15,8 +15,10 @@ _FONT = 12
 _CHARACTER = 7.8  # width of a character at this font size, in pixels
 
 
-def timeline_svg(timeline: Timeline, *, width: int = 960) -> str:
+def timeline_svg(timeline: Timeline, *, width: int = 960, full_ns: int | None = None) -> str:
     """What every worker computes when, as the text of an SVG file ``width`` pixels wide.
+
+    full_ns: the time that the width stands for, to compare pictures; the step if left out.
 
     One lane per worker, a rectangle per compute action, labelled where the label fits, with a
     time axis and a legend. Light or dark as the reader's screen is. The same timeline gives the
@@ -25,7 +27,7 @@ def timeline_svg(timeline: Timeline, *, width: int = 960) -> str:
     num_workers = timeline.schedule.num_workers
     lanes_height = num_workers * (_LANE + _GAP)
     height = _TOP + lanes_height + _BOTTOM
-    scale = (width - _LEFT - _RIGHT) / max(1, timeline.step_ns)
+    scale = (width - _LEFT - _RIGHT) / max(1, timeline.step_ns, full_ns or 0)
     title = escape(f"{timeline.schedule.name}, {timeline.source}")
     opening = (
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" '
@@ -39,7 +41,7 @@ def timeline_svg(timeline: Timeline, *, width: int = 960) -> str:
         f'<rect class="paper" width="{width}" height="{height}"/>',
     ]
     for worker in range(num_workers):
-        parts += _lane(timeline, worker, width, scale)
+        parts += _lane(timeline, worker, scale)
     parts += _axis(timeline, scale, _TOP + lanes_height)
     parts += _legend(timeline, height - 14)
     return "\n".join([*parts, "</svg>"]) + "\n"
@@ -67,12 +69,12 @@ def _fills(kind: Kind, colours: list[str]) -> str:
     )
 
 
-def _lane(timeline: Timeline, worker: int, width: int, scale: float) -> Iterator[str]:
+def _lane(timeline: Timeline, worker: int, scale: float) -> Iterator[str]:
     top = _TOP + worker * (_LANE + _GAP)
     middle = top + _LANE / 2 + 4
     yield f'<text class="words" x="4" y="{middle:g}">worker {worker}</text>'
     yield (
-        f'<rect class="idle" x="{_LEFT}" y="{top}" width="{width - _LEFT - _RIGHT}" '
+        f'<rect class="idle" x="{_LEFT}" y="{top}" width="{timeline.step_ns * scale:g}" '
         f'height="{_LANE}"/>'
     )
     origin_ns = min(timeline.start_ns)

@@ -27,7 +27,7 @@ def render_text(data: ReportData, *, width: int = 100) -> str:
     parts.append(_worker_table(data))
     if data.losses:
         parts.append(f"training loss  {sparkline(data.losses, width=min(60, width - 40))}")
-    parts.append(_plain_table(["", ""], [list(row) for row in fact_rows(data)], left=2))
+    parts.append(plain_table(["", ""], [list(row) for row in fact_rows(data)], left=2))
     return "\n\n".join(part.rstrip("\n") for part in parts) + "\n"
 
 
@@ -130,8 +130,8 @@ class _Grid:
 def _figure_table(data: ReportData) -> str:
     rows = [list(row) for row in figure_rows(data)]
     if data.measured is None:
-        return _plain_table(["", data.predicted.source], [row[:2] for row in rows])
-    return _plain_table(["", data.predicted.source, data.measured.source, "difference"], rows)
+        return plain_table(["", data.predicted.source], [row[:2] for row in rows])
+    return plain_table(["", data.predicted.source, data.measured.source, "difference"], rows)
 
 
 def _worker_table(data: ReportData) -> str:
@@ -140,10 +140,10 @@ def _worker_table(data: ReportData) -> str:
     for name, stages, lines in table.workers:
         for place, (source, cells) in enumerate(lines):
             rows.append([*((name, stages) if place == 0 else ("", "")), source, *cells])
-    return _plain_table(["worker", "stages", "", *table.headings], rows, left=3)
+    return plain_table(["worker", "stages", "", *table.headings], rows, left=3)
 
 
-def _plain_table(headings: Sequence[str], rows: Sequence[Sequence[str]], *, left: int = 1) -> str:
+def plain_table(headings: Sequence[str], rows: Sequence[Sequence[str]], *, left: int = 1) -> str:
     """Columns as wide as their widest text; the first ``left`` ones start at their left edge."""
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_header=any(headings))
     for place, heading in enumerate(headings):

@@ -1,0 +1,282 @@
+"""All schedules side by side: the same workers, microbatches, costs and memory for each."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Protocol
+
+import numpy as np
+
+from evener.cost.table import CostTable
+from evener.errors import EvenerError, PlanInfeasible, ScheduleError
+from evener.ir.action import Kind
+from evener.ir.memory import MemoryTable, peak_in_flight
+from evener.ir.passes import lower
+from evener.ir.rules import Resource
+from evener.ir.schedule import Schedule
+from evener.ir.timeline import Timeline
+from evener.planner.bound import ChainTimes, pipeline_bound_ns
+from evener.planner.candidate import Candidate, Shape
+from evener.planner.pipeline_times import pipeline_times
+from evener.planner.problem import Problem
+from evener.planner.sweep import balanced, too_many_stages
+from evener.schedules import SCHEDULES, ScheduleEntry, ScheduleShape, StageTimes
+from evener.sim.engine import simulate
+from evener.sim.stats import Bubbles, bubbles
+
+CHUNKS = (1, 2)
+"""Stages per worker that are tried if nothing else is asked for: plain, and in a V or a loop."""
+
+
+@dataclass(frozen=True)
+class ComparedSchedule:
+    """A schedule that fits, simulated.
+
+    timeline: predicted, messages written out. peak_in_flight: per worker.
+    num_messages, message_bytes: sent between workers in one step.
+    num_reduces: stages whose gradients are added up between several workers in one step.
+    """
+
+    entry: ScheduleEntry
+    shape: ScheduleShape
+    timeline: Timeline
+    peak_in_flight: tuple[int, ...]
+    num_messages: int
+    message_bytes: int
+    num_reduces: int
+
+    @property
+    def step_ns(self) -> int:
+        return self.timeline.step_ns
+
+    @property
+    def peak_bytes(self) -> int:
+        """The most that any worker holds."""
+        return max(self.timeline.peak_bytes)
+
+    @cached_property
+    def bubbles(self) -> Bubbles:
+        return bubbles(self.timeline)
+
+
+@dataclass(frozen=True)
+class RefusedSchedule:
+    """A schedule that cannot run here, and why."""
+
+    entry: ScheduleEntry
+    shape: ScheduleShape
+    reason: str
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """compared: fastest first. lower_bound_ns: proven: none of these schedules can be faster."""
+
+    compared: tuple[ComparedSchedule, ...]
+    refused: tuple[RefusedSchedule, ...]
+    lower_bound_ns: int
+
+    def gap(self, schedule: ComparedSchedule) -> float:
+        """How much longer the schedule takes than the bound, relative to the bound."""
+        return schedule.step_ns / max(1, self.lower_bound_ns) - 1
+
+
+class World(Protocol):
+    """What all schedules are compared in."""
+
+    @property
+    def num_workers(self) -> int: ...
+
+    @property
+    def num_microbatches(self) -> int: ...
+
+    def play(self, entry: ScheduleEntry, shape: ScheduleShape) -> tuple[Schedule, CostTable]:
+        """The lowered schedule and its costs.
+
+        Raises ScheduleError or PlanInfeasible if it cannot run or does not fit.
+        """
+
+    def chain(self, num_stages: int) -> ChainTimes:
+        """The model in pieces that no schedule of at most ``num_stages`` stages cuts further."""
+
+
+def compare(
+    world: World,
+    *,
+    chunks: Sequence[int] = CHUNKS,
+    schedules: Mapping[str, ScheduleEntry] = SCHEDULES,
+) -> Comparison:
+    """Simulate every schedule with each number of stages per worker that it accepts.
+
+    chunks: the numbers of stages per worker to try.
+    """
+    compared: list[ComparedSchedule] = []
+    refused: list[RefusedSchedule] = []
+    for entry in schedules.values():
+        for shape in _shapes(world, entry, chunks):
+            try:
+                compared.append(_compared(world, entry, shape))
+            except (ScheduleError, PlanInfeasible) as error:
+                refused.append(RefusedSchedule(entry, shape, _reason(entry, error)))
+    return Comparison(
+        tuple(sorted(compared, key=lambda schedule: schedule.step_ns)),
+        tuple(refused),
+        _lower_bound_ns(world, max(chunks), {entry.stage_copies for entry in schedules.values()}),
+    )
+
+
+@dataclass(frozen=True)
+class EqualWorld:
+    """Workers that all hold an equal share of a model, however many stages it is cut in.
+
+    times: of one microbatch on the share of one worker; a stage takes its part of them.
+    latency_ns: of every message. share_bytes: what a worker's share of the model keeps of one
+    microbatch, from the forward until the last part of the backward. cap_bytes: the most that a
+    worker may hold; None means no limit.
+    Times and bytes that the number of stages per worker does not divide are rounded down.
+    """
+
+    num_workers: int
+    num_microbatches: int
+    times: StageTimes
+    latency_ns: int = 0
+    share_bytes: int = 2
+    cap_bytes: int | None = None
+
+    def play(self, entry: ScheduleEntry, shape: ScheduleShape) -> tuple[Schedule, CostTable]:
+        """See ``World``."""
+        costs = self._costs(shape)
+        caps = None if self.cap_bytes is None else (self.cap_bytes,) * self.num_workers
+        regular = entry(shape)
+        if entry.adapted is not None:
+            regular = entry(shape, pipeline_times(regular, costs, caps))
+        lowered = lower(regular)
+        peak = max(simulate(lowered, costs).peak_bytes)
+        if self.cap_bytes is not None and peak > self.cap_bytes:
+            raise PlanInfeasible(_over_cap(peak, self.cap_bytes, self.share_bytes))
+        return lowered, costs
+
+    def chain(self, num_stages: int) -> ChainTimes:
+        """See ``World``."""
+        chunks = num_stages // self.num_workers
+        part = [
+            self.times.forward_ns // chunks,
+            self.times.input_grad_ns // chunks,
+            self.times.forward_ns // chunks + self.times.backward_ns // chunks,
+        ]
+        return ChainTimes(*np.array([part] * num_stages, dtype=np.int64).T)
+
+    def _costs(self, shape: ScheduleShape) -> CostTable:
+        chunks = shape.chunks_per_worker
+        table = CostTable.uniform(
+            shape.num_workers,
+            shape.num_stages,
+            forward_ns=self.times.forward_ns // chunks,
+            input_ns=self.times.input_grad_ns // chunks,
+            weight_ns=self.times.weight_grad_ns // chunks,
+            latency_ns=self.latency_ns,
+        )
+        held = (self.share_bytes // chunks,) * shape.num_stages
+        per_stage = dict.fromkeys((Resource.ACTIVATION, Resource.WEIGHT_GRADIENT), held)
+        memory = MemoryTable(per_stage=per_stage, static_bytes=(0,) * shape.num_workers)
+        return replace(table, memory=memory)
+
+
+@dataclass(frozen=True)
+class PlannedWorld:
+    """A planning problem: all devices form one pipeline, each schedule has its own partition.
+
+    The microbatches are of the smallest size that the job allows.
+    """
+
+    problem: Problem
+
+    @property
+    def num_workers(self) -> int:
+        return len(self.problem.cluster.devices)
+
+    @property
+    def num_microbatches(self) -> int:
+        return self.problem.job.num_sequences // self._microbatch_size
+
+    @property
+    def _microbatch_size(self) -> int:
+        return self.problem.microbatch_sizes[0]
+
+    def play(self, entry: ScheduleEntry, shape: ScheduleShape) -> tuple[Schedule, CostTable]:
+        """See ``World``; with equal shares of time, or where they do not fit, within the caps."""
+        sizes = Shape(entry, shape, self._microbatch_size, replicas=1)
+        if shape.num_stages > self.problem.num_layers:
+            raise PlanInfeasible(too_many_stages(sizes, self.problem.num_layers))
+        candidate = Candidate(self.problem, sizes)
+        over: tuple[str, ...] = ()
+        for with_caps in (False, True):
+            partition = balanced(candidate, with_caps=with_caps)
+            if partition is not None:
+                found = candidate.evaluate(partition)
+                if not found.over:
+                    return candidate.world(found)
+                over = found.over
+        raise PlanInfeasible("it does not fit into memory", over)
+
+    def chain(self, num_stages: int) -> ChainTimes:
+        """See ``World``: layers are not cut."""
+        del num_stages
+        return self.problem.chain_times(self._microbatch_size)
+
+
+def _shapes(world: World, entry: ScheduleEntry, chunks: Sequence[int]) -> Iterable[ScheduleShape]:
+    """Those that the schedule accepts; if it accepts none, the first, which it then refuses."""
+    shapes = [ScheduleShape(world.num_workers, world.num_microbatches, count) for count in chunks]
+    return [shape for shape in shapes if entry.unsupported(shape) is None] or shapes[:1]
+
+
+def _compared(world: World, entry: ScheduleEntry, shape: ScheduleShape) -> ComparedSchedule:
+    schedule, costs = world.play(entry, shape)
+    sends = [
+        costs.forward_bytes[action.stage]
+        if action.kind is Kind.SEND_F
+        else costs.backward_bytes[action.stage]
+        for _, action in schedule.actions()
+        if action.kind in (Kind.SEND_F, Kind.SEND_B)
+    ]
+    reduces = {
+        (action.stage, action.peer)
+        for _, action in schedule.actions()
+        if action.kind is Kind.REDUCE
+    }
+    return ComparedSchedule(
+        entry=entry,
+        shape=shape,
+        timeline=simulate(schedule, costs),
+        peak_in_flight=peak_in_flight(schedule),
+        num_messages=len(sends),
+        message_bytes=int(sum(sends)),
+        num_reduces=len(reduces),
+    )
+
+
+def _lower_bound_ns(world: World, most_chunks: int, stage_copies: Iterable[int]) -> int:
+    chain = world.chain(most_chunks * world.num_workers)
+    return min(
+        pipeline_bound_ns(
+            chain,
+            num_workers=world.num_workers,
+            num_microbatches=world.num_microbatches,
+            stage_copies=copies,
+        )
+        for copies in stage_copies
+    )
+
+
+def _reason(entry: ScheduleEntry, error: EvenerError) -> str:
+    """The first thing that is wrong; that it is wrong with this schedule is clear."""
+    first = (error.violations or (error.header,))[0].removeprefix(f"{entry.name} ")
+    others = len(error.violations) - 1
+    return first if others < 1 else f"{first} (and {others} more)"
+
+
+def _over_cap(peak: int, cap: int, share_bytes: int) -> str:
+    return (
+        f"holds {peak / share_bytes:g} microbatches on a worker, the cap is {cap / share_bytes:g}"
+    )
