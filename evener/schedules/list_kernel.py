@@ -162,64 +162,47 @@ def _take(world: World, rule: Rule, state: State, worker: int) -> int:
 
 @compiled
 def _choose(world: World, rule: Rule, state: State, worker: int) -> None:
-    """Find what the worker does next, given all that is known to be on its way."""
-    first_ns = _first_ns(world, rule, state, worker, WEIGHT)
-    cell, kind = _best(world, rule, state, worker, first_ns)
-    if kind == WEIGHT and rule.patient == 1:
-        other_ns = _first_ns(world, rule, state, worker, BACKWARD)
-        if other_ns < first_ns + world.duration_ns[WEIGHT, world.lane[cell]]:
-            first_ns = other_ns
-            cell, kind = _best(world, rule, state, worker, first_ns)
-    state.next_ns[worker] = first_ns
-    state.next_cell[worker] = cell
-    state.next_kind[worker] = kind
+    """Find what the worker does next, given all that is known to be on its way.
 
-
-@compiled
-def _first_ns(world: World, rule: Rule, state: State, worker: int, last_kind: int) -> int:
-    """When the worker can start anything of the kinds up to the given one."""
-    first_ns = NEVER
+    What can start first does; of several the one with the best priority.
+    """
+    free_ns = state.free_ns[worker]
+    rank = rule.rank[int(state.last_kind[worker] == BACKWARD)]
+    best, best_cell, best_kind = (NEVER, 0, 0, 0), NOBODY, NOBODY
+    weight, weight_cell = (NEVER, 0, 0, 0), NOBODY
     for lane in range(world.first_lane[worker], world.first_lane[worker + 1]):
-        for kind in range(last_kind + 1):
-            cell = state.head[kind, lane]
-            if cell < world.first_cell[lane + 1] and _allowed(world, rule, state, lane, kind):
-                first_ns = min(first_ns, state.ready_ns[kind, cell])
-    return int(NEVER if first_ns >= NEVER else max(first_ns, state.free_ns[worker]))
-
-
-@compiled
-def _best(world: World, rule: Rule, state: State, worker: int, now_ns: int) -> tuple[int, int]:
-    """The cell and kind with the best priority among what can start now."""
-    best_cell, best_kind = NOBODY, NOBODY
-    best = (1, NEVER, NEVER)
-    after_backward = int(state.last_kind[worker] == BACKWARD)
-    for lane in range(world.first_lane[worker], world.first_lane[worker + 1]):
+        stage, end = world.stage[lane], world.first_cell[lane + 1]
         for kind in range(3):
             cell = state.head[kind, lane]
-            if cell >= world.first_cell[lane + 1] or state.ready_ns[kind, cell] > now_ns:
+            if cell >= end or state.ready_ns[kind, cell] >= NEVER:
                 continue
-            if not _allowed(world, rule, state, lane, kind):
+            start_ns = max(state.ready_ns[kind, cell], free_ns)
+            microbatch = world.microbatch[cell]
+            place = rule.weights[kind, 0] * microbatch + rule.weights[kind, 1] * stage
+            if kind == WEIGHT:
+                priority = (start_ns, 0, rank[kind], place)
+                if priority < weight:
+                    weight, weight_cell = priority, cell
                 continue
-            microbatch, stage = world.microbatch[cell], world.stage[lane]
-            priority = (
-                int(
-                    rule.at_once[kind, microbatch] == 0
-                    and now_ns == state.free_ns[worker]
-                    and _came_late(world, state, cell, kind)
-                ),
-                rule.rank[after_backward, kind],
-                rule.weights[kind, 0] * microbatch + rule.weights[kind, 1] * stage,
-            )
-            if priority < best:
+            waits = rule.at_once[kind, microbatch] == 0 and start_ns == free_ns
+            late = int(waits and _came_late(world, state, cell, kind))
+            priority = (start_ns, late, rank[kind], place)
+            if priority < best and _allowed(world, rule, state, lane, kind):
                 best, best_cell, best_kind = priority, cell, kind
-    return best_cell, best_kind
+    if weight_cell != NOBODY and weight < best:
+        weight_ns = world.duration_ns[WEIGHT, world.lane[weight_cell]]
+        if rule.patient == 0 or best[0] >= weight[0] + weight_ns:
+            best, best_cell, best_kind = weight, weight_cell, WEIGHT
+    state.next_ns[worker] = best[0]
+    state.next_cell[worker] = best_cell
+    state.next_kind[worker] = best_kind
 
 
 @compiled
 def _came_late(world: World, state: State, cell: int, kind: int) -> bool:
     """Whether the worker's last action had begun before the message that this one needs left."""
     source = world.before[cell] if kind == FORWARD else world.after[cell]
-    if kind == WEIGHT or source == NOBODY:
+    if source == NOBODY:
         return False
     worker = world.worker[world.lane[cell]]
     message_ns = world.after_ns[source] if kind == FORWARD else world.before_ns[source]
@@ -229,10 +212,8 @@ def _came_late(world: World, state: State, cell: int, kind: int) -> bool:
 
 @compiled
 def _allowed(world: World, rule: Rule, state: State, lane: int, kind: int) -> bool:
-    """Whether warm-up and memory let the next action of this kind start, whenever it is ready."""
+    """Whether order, warm-up and memory let the next F or I start, whenever it is ready."""
     worker = world.worker[lane]
-    if kind == WEIGHT:
-        return True
     if rule.fixed == 1:
         turn = state.num_forwards[worker] + state.num_backwards[worker]
         if rule.turn[kind, state.head[kind, lane]] != turn:
