@@ -15,6 +15,7 @@ from evener.cli.inputs import (
     positive,
     read_cluster,
     read_model,
+    require_few,
     require_name,
     whole_number,
 )
@@ -36,7 +37,6 @@ if TYPE_CHECKING:
     from evener.executor.emulate import MakeEngine
 
 CLOCKS = ("virtual", "measured", "wall")
-_MOST_WORKERS = 64
 _NUM_WARM_UPS = 2  # the first steps of a process also load code and make room
 
 
@@ -78,8 +78,7 @@ def run(options: argparse.Namespace) -> int:
     _require_fitting(options, from_flags)
     require_writable(options.out)
     schedule, costs, make_engine = _from_flags(options) if from_flags else _from_files(options)
-    if schedule.num_workers > _MOST_WORKERS:
-        raise UsageError(_too_many(schedule.num_workers))
+    require_few(schedule.num_workers, "emulate")
     from evener.executor.emulate import emulate, measured_costs
 
     is_measured = options.clock == "measured"
@@ -157,10 +156,3 @@ def _print(predicted: Timeline, timelines: Sequence[Timeline], options: argparse
         times = 2 * predicted.schedule.num_actions * len(timelines)
         rows["equal times"] = f"{times - differing} of {times} starts and ends"
     print_table(rows)
-
-
-def _too_many(num_workers: int) -> str:
-    return (
-        f"{num_workers} workers are {num_workers} processes on this machine; emulate at most"
-        f" {_MOST_WORKERS}, or use `evener simulate`"
-    )

@@ -12,6 +12,7 @@ from evener.spec.complaints import closest
 from evener.spec.huggingface import model_from_hf_config
 
 _LARGEST = 10**12
+_MOST_PROCESSES = 64
 
 
 def add_plan(parser: argparse.ArgumentParser, *, required: bool = True) -> None:
@@ -119,6 +120,15 @@ def require_name(name: str, known: Iterable[str], what: str) -> None:
     """Raise UsageError unless a name is one of those that are known."""
     if name not in known:
         raise UsageError(f'there is no {what} "{name}"{closest(name, known)}')
+
+
+def require_few(num_workers: int, verb: str) -> None:
+    """Raise UsageError for more workers than one machine should have as processes."""
+    if num_workers > _MOST_PROCESSES:
+        raise UsageError(
+            f"{num_workers} workers are {num_workers} processes on this machine; {verb} at most"
+            f" {_MOST_PROCESSES}, or use `evener simulate`"
+        )
 
 
 def require_ranks(num_workers: int, command: str) -> None:

@@ -11,7 +11,7 @@ import sys
 from collections.abc import Sequence
 
 from evener import __version__
-from evener.cli import emulate, export, measure, plan, report, simulate, train, verify
+from evener.cli import compare, emulate, export, measure, plan, report, simulate, train, verify
 from evener.cli.parser import Parser, require_verb
 from evener.errors import EvenerError, UsageError
 from evener.units import UnitError
@@ -23,6 +23,7 @@ VERBS = {
     "measure": measure,
     "plan": plan,
     "simulate": simulate,
+    "compare": compare,
     "train": train,
     "emulate": emulate,
     "verify": verify,

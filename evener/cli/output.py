@@ -1,6 +1,7 @@
 """How verbs print: one line of JSON, or text for people; files; and progress while they work."""
 
 import json
+import math
 import os
 import sys
 from collections.abc import Iterator, Mapping
@@ -15,7 +16,16 @@ from evener.errors import UsageError
 
 
 def print_json(values: Mapping[str, Any]) -> None:
-    print(json.dumps(values))
+    """One object in one line; null for what JSON has no word for, such as a loss of NaN."""
+    print(json.dumps(_finite(values), allow_nan=False))
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {key: _finite(part) for key, part in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(part) for part in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def print_text(text: str) -> None:

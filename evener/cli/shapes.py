@@ -33,14 +33,19 @@ def add_shape(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--schedule", metavar="NAME", help=", ".join(SCHEDULES))
     group.add_argument("--stages", metavar="N", help="stages in all (default 4)")
     group.add_argument("--workers", metavar="N", help="default: one per stage")
+    add_times(group)
+    group.add_argument(
+        "--split", action="store_true", help="write every B as I with its W right behind it"
+    )
+
+
+def add_times(group: argparse._ArgumentGroup) -> None:
+    """Flags for how many microbatches there are and how long each takes."""
     group.add_argument("--microbatches", metavar="N", help="default 8")
     group.add_argument("--forward", metavar="T", help="time of F (default 1)")
     group.add_argument("--backward", metavar="T", help="time of B (default 2; I and W share it)")
     group.add_argument("--weight", metavar="T", help="part of B that is W (default: half)")
     group.add_argument("--latency", metavar="T", help="of every message (default 0)")
-    group.add_argument(
-        "--split", action="store_true", help="write every B as I with its W right behind it"
-    )
 
 
 SHAPE_FLAGS = (
@@ -89,21 +94,8 @@ def world_from_flags(options: argparse.Namespace, *, ticks: int = TICKS) -> Flag
     reason = entry.unsupported(shape)
     if reason is not None:
         raise ScheduleError(f"{entry.name} cannot have this shape", [f"{entry.name} {reason}"])
-    backward = _amount(options, "backward", "2")
-    weight = _amount(options, "weight", str(backward / 2))
-    if weight > backward:
-        raise UsageError(f"--weight {weight} is a part of --backward {backward}; give less")
-    times = StageTimes(
-        int(ticks * _amount(options, "forward", "1")),
-        int(ticks * (backward - weight)),
-        int(ticks * weight),
-    )
-    latency_ns = int(ticks * _amount(options, "latency", "0"))
-    longest_ns = shape.num_stages * shape.num_microbatches * (
-        times.forward_ns + times.backward_ns + 2 * latency_ns
-    )  # fmt: skip
-    if longest_ns >= 2**63:
-        raise UsageError(_too_long(options.schedule))
+    num_forwards = shape.num_stages * shape.num_microbatches
+    times, latency_ns = times_from_flags(options, num_forwards=num_forwards, ticks=ticks)
     schedule = entry(shape, PipelineTimes.equal(shape.num_stages, times, message_ns=latency_ns))
     costs = CostTable.uniform(
         shape.num_workers,
@@ -116,10 +108,35 @@ def world_from_flags(options: argparse.Namespace, *, ticks: int = TICKS) -> Flag
     return FlagWorld(split_backward(schedule) if options.split else schedule, costs)
 
 
+def times_from_flags(
+    options: argparse.Namespace, *, num_forwards: int, ticks: int
+) -> tuple[StageTimes, int]:
+    """Times of one microbatch, and of the latency of a message.
+
+    num_forwards: of one step. ticks: nanoseconds of one unit of the flags' times.
+
+    Raises UsageError that names the flag, or if a whole step is too long to be counted.
+    """
+    backward = _amount(options, "backward", "2")
+    weight = _amount(options, "weight", str(backward / 2))
+    if weight > backward:
+        raise UsageError(f"--weight {weight} is a part of --backward {backward}; give less")
+    times = StageTimes(
+        int(ticks * _amount(options, "forward", "1")),
+        int(ticks * (backward - weight)),
+        int(ticks * weight),
+    )
+    latency_ns = int(ticks * _amount(options, "latency", "0"))
+    longest_ns = num_forwards * (times.forward_ns + times.backward_ns + 2 * latency_ns)
+    if longest_ns >= 2**63:
+        raise UsageError(_too_long(2**63 // ticks))
+    return times, latency_ns
+
+
 def _shape(options: argparse.Namespace) -> ScheduleShape:
-    num_stages = _number(options, "stages", "4")
-    num_workers = _number(options, "workers", str(num_stages))
-    num_microbatches = _number(options, "microbatches", "8")
+    num_stages = number_from_flag(options, "stages", "4")
+    num_workers = number_from_flag(options, "workers", str(num_stages))
+    num_microbatches = number_from_flag(options, "microbatches", "8")
     if num_stages % num_workers:
         raise UsageError(_uneven(num_stages, num_workers))
     if num_stages > _MOST_STAGES or num_stages * num_workers > _MOST_PAIRS:
@@ -129,12 +146,13 @@ def _shape(options: argparse.Namespace) -> ScheduleShape:
     return ScheduleShape(num_workers, num_microbatches, num_stages // num_workers)
 
 
-def in_unit(ticks: int) -> int | float:
+def in_unit(ticks: int, *, per_unit: int = TICKS) -> int | float:
     """A time in the unit of the flags; whole where it is."""
-    return ticks // TICKS if ticks % TICKS == 0 else ticks / TICKS
+    return ticks // per_unit if ticks % per_unit == 0 else ticks / per_unit
 
 
-def _number(options: argparse.Namespace, name: str, default: str) -> int:
+def number_from_flag(options: argparse.Namespace, name: str, default: str) -> int:
+    """The whole number that a flag was given, or its default."""
     given = getattr(options, name)
     return whole_number(default if given is None else given, f"--{name}")
 
@@ -178,8 +196,8 @@ def _too_large(num_stages: int, num_microbatches: int) -> str:
     )
 
 
-def _too_long(name: str) -> str:
+def _too_long(most: int) -> str:
     return (
-        f"all times of this {name} together are more than {2**63 // TICKS:,} units; give shorter"
-        " times, or fewer stages and microbatches"
+        f"all times of a step together are more than {most:,} units; give shorter times, or fewer"
+        " stages and microbatches"
     )

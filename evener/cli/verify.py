@@ -4,7 +4,7 @@ import argparse
 import sys
 from typing import TYPE_CHECKING
 
-from evener.cli.inputs import add_json, add_plan
+from evener.cli.inputs import add_json, add_plan, require_few
 from evener.cli.output import print_json, print_text, progress_bar
 from evener.cli.parser import Verbs, add_verb
 from evener.errors import UsageError
@@ -43,7 +43,9 @@ def run(options: argparse.Namespace) -> int:
 
     if options.plan is not None:
         is_schedule = options.plan.suffix in (".csv", ".txt")
-        parities = [verify((read_schedule if is_schedule else Plan.load)(options.plan))]
+        plan = (read_schedule if is_schedule else Plan.load)(options.plan)
+        require_few(plan.num_workers, "verify")
+        parities = [verify(plan)]
     else:
         cases = list(all_cases())
         parities = []
@@ -70,10 +72,17 @@ def _as_json(parity: "Parity") -> dict[str, object]:
     }
 
 
+def _difference(parity: "Parity") -> str:
+    return (
+        f"{parity.case}: differs from one process: loss {parity.loss:.2e}, gradients"
+        f" {parity.gradient:.2e}, norm {parity.grad_norm:.2e}, parameters {parity.parameter:.2e}"
+    )
+
+
 def _print(parities: list["Parity"], failed: list["Parity"], tolerance: float) -> None:
     worst = max(parities, key=lambda parity: parity.worst)
     for parity in failed:
-        print(f"evener: {parity}", file=sys.stderr)
+        print(f"evener: {_difference(parity)}", file=sys.stderr)
     print_text(
         f"{len(parities) - len(failed)} of {len(parities)} cases equal one process within"
         f" {tolerance:g} (float64, 3 steps: losses, gradients, norms, parameters);"

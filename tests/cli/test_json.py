@@ -20,6 +20,10 @@ KEYS = {
         "schedule step_ns bubble_fraction peak_in_flight peak_bytes busy_ns warm_up_ns"
         " cool_down_ns residual_ns"
     ),
+    "compare": "workers microbatches lower_bound schedules refused",
+    f"compare {FILES} --profile profile.json": (
+        "workers microbatches lower_bound_ns schedules refused"
+    ),
     "train plan.json --model model.toml --data text --dry-run": (
         "workers steps sequences sequence_length schedule"
     ),

@@ -1,0 +1,221 @@
+"""``evener compare``: all schedules side by side, under given costs."""
+
+import argparse
+import math
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from evener.cli.inputs import (
+    add_cluster,
+    add_job,
+    add_json,
+    add_model,
+    add_profile,
+    read_cluster,
+    read_job,
+    read_model,
+    whole_number,
+    whole_numbers,
+)
+from evener.cli.output import print_json, print_text, require_writable, writing
+from evener.cli.parser import Verbs, add_verb
+from evener.cli.shapes import TICKS, add_times, in_unit, number_from_flag, times_from_flags
+from evener.cost.profile import Profile
+from evener.errors import UsageError
+from evener.planner.compare import (
+    ComparedSchedule,
+    Comparison,
+    EqualWorld,
+    PlannedWorld,
+    World,
+    compare,
+)
+from evener.planner.problem import Problem
+from evener.report.comparison import Measures, comparison_text, write_comparison
+from evener.report.figures import Scale
+from evener.units import format_bytes, format_ns
+
+_FILES = ("model", "cluster", "job", "profile")
+_FLAGS = ("workers", "microbatches", "forward", "backward", "weight", "latency", "memory")
+_MOST_CHUNKS = 8
+_MOST_FORWARDS = 20_000
+
+
+def add_parser(verbs: Verbs, name: str) -> None:
+    parser = add_verb(
+        verbs,
+        name,
+        does="all schedules side by side",
+        about="Simulates every schedule under the same costs, and says which cannot run and why.\n"
+        "The costs are those of a model on a cluster, cut into stages for each schedule; or of"
+        " workers that all hold an equal share of a model.",
+        example="evener compare --workers 4 --microbatches 8 --forward 1 --backward 2\n"
+        "  evener compare --model model.toml --cluster cluster.toml --profile profile.json",
+    )
+    add_model(parser, required=False)
+    add_cluster(parser, required=False)
+    add_job(parser)
+    add_profile(parser, required=False)
+    group = parser.add_argument_group(
+        "costs without files",
+        "times are numbers in any one unit: of one microbatch on the share of one worker",
+    )
+    group.add_argument("--workers", metavar="N", help="default 4")
+    add_times(group)
+    group.add_argument(
+        "--memory",
+        metavar="N",
+        help="microbatches whose activations a worker has room for (default: no limit)",
+    )
+    parser.add_argument(
+        "--chunks", default="1,2", metavar="N,N", help="stages per worker to try (default 1,2)"
+    )
+    parser.add_argument("--out", type=Path, metavar="FILE", help="write the table as HTML")
+    add_json(parser)
+    parser.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> int:
+    from_files = _is_from_files(options)
+    chunks = whole_numbers(options.chunks, "--chunks")
+    if max(chunks) > _MOST_CHUNKS:
+        raise UsageError(f"--chunks {max(chunks)} is too large; give {_MOST_CHUNKS} or less")
+    require_writable(options.out)
+    if from_files:
+        world, measures = _planned_world(options), _SIZES
+    else:
+        # Whole numbers stay whole when a worker's share is cut.
+        parts = math.lcm(*chunks)
+        world, measures = _equal_world(options, parts, chunks), _in_units(parts)
+    found = compare(world, chunks=chunks)
+    if options.out is not None:
+        title = f"Schedules for {world.num_workers} workers, {world.num_microbatches} microbatches"
+        with writing(options.out):
+            write_comparison(options.out, found, measures, title=title)
+    if options.json:
+        print_json(_as_json(world, found, None if from_files else math.lcm(*chunks)))
+    else:
+        print_text(comparison_text(found, measures))
+    return 0
+
+
+_SIZES = Measures(
+    time=partial(format_ns, digits=4),
+    memory=partial(format_bytes, digits=3),
+    message_size=partial(format_bytes, digits=3),
+)
+
+
+def _in_units(parts: int) -> Measures:
+    return Measures(
+        time=lambda ns: f"{in_unit(ns, per_unit=parts * TICKS):g}",
+        memory=lambda held: f"{held / parts:g}",
+        axis=Scale("", parts * TICKS, 0),
+        note="memory counts microbatches of a worker's share of the model",
+    )
+
+
+def _is_from_files(options: argparse.Namespace) -> bool:
+    """Raises UsageError if costs were given in both ways, or in half a way."""
+    files = [f"--{name}" for name in _FILES if getattr(options, name) is not None]
+    flags = [f"--{name}" for name in _FLAGS if getattr(options, name) is not None]
+    if files and flags:
+        raise UsageError(_both(files, flags))
+    needed = ("--model", "--cluster", "--profile")
+    missing = [name for name in needed if name not in files]
+    if files and missing:
+        raise UsageError(f"{' and '.join(files)} is not enough; add {' and '.join(missing)}")
+    return bool(files)
+
+
+def _planned_world(options: argparse.Namespace) -> World:
+    return PlannedWorld(
+        Problem(
+            read_model(options.model),
+            read_cluster(options.cluster),
+            read_job(options.job),
+            Profile.load(options.profile),
+        )
+    )
+
+
+def _equal_world(options: argparse.Namespace, parts: int, chunks: tuple[int, ...]) -> World:
+    num_workers = number_from_flag(options, "workers", "4")
+    num_microbatches = number_from_flag(options, "microbatches", "8")
+    num_forwards = num_workers * num_microbatches * max(chunks)
+    if num_forwards > _MOST_FORWARDS:
+        raise UsageError(_too_large(num_workers, num_microbatches, max(chunks)))
+    times, latency_ns = times_from_flags(options, num_forwards=num_forwards, ticks=parts * TICKS)
+    cap = None if options.memory is None else parts * whole_number(options.memory, "--memory")
+    return EqualWorld(
+        num_workers,
+        num_microbatches,
+        times,
+        latency_ns=latency_ns,
+        share_bytes=parts,
+        cap_bytes=cap,
+    )
+
+
+def _as_json(world: World, found: Comparison, parts: int | None) -> dict[str, Any]:
+    """parts: of a unit of memory, where times and memory are in units; None in ns and bytes."""
+
+    def row(schedule: ComparedSchedule) -> dict[str, Any]:
+        return {
+            "schedule": schedule.entry.name,
+            "stages": schedule.shape.num_stages,
+            **_amounts(schedule, parts),
+            "bubble_fraction": schedule.bubbles.bubble_fraction,
+            "gap": found.gap(schedule),
+            "peak_in_flight": schedule.peak_in_flight,
+            "messages": schedule.num_messages,
+            "gradient_sums": schedule.num_reduces,
+        }
+
+    bound_ns = found.lower_bound_ns
+    return {
+        "workers": world.num_workers,
+        "microbatches": world.num_microbatches,
+        **(
+            {"lower_bound_ns": bound_ns}
+            if parts is None
+            else {"lower_bound": in_unit(bound_ns, per_unit=parts * TICKS)}
+        ),
+        "schedules": [row(schedule) for schedule in found.compared],
+        "refused": [
+            {
+                "schedule": refused.entry.name,
+                "stages": refused.shape.num_stages,
+                "reason": refused.reason,
+            }
+            for refused in found.refused
+        ],
+    }
+
+
+def _amounts(schedule: ComparedSchedule, parts: int | None) -> dict[str, Any]:
+    peaks = schedule.timeline.peak_bytes
+    if parts is None:
+        return {
+            "step_ns": schedule.step_ns,
+            "peak_bytes": peaks,
+            "message_bytes": schedule.message_bytes,
+        }
+    return {
+        "makespan": in_unit(schedule.step_ns, per_unit=parts * TICKS),
+        "peak_memory": [in_unit(peak, per_unit=parts) for peak in peaks],
+    }
+
+
+def _both(files: list[str], flags: list[str]) -> str:
+    return (
+        f"{' and '.join(flags)}: only without files; leave out, or leave {' and '.join(files)} out"
+    )
+
+
+def _too_large(num_workers: int, num_microbatches: int, chunks: int) -> str:
+    return (
+        f"--workers {num_workers} times --microbatches {num_microbatches} times --chunks {chunks}"
+        f" is more than {_MOST_FORWARDS:,} forwards for each schedule; give smaller numbers"
+    )
