@@ -13,7 +13,7 @@ of ``ir.check``.
 
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from evener.cost.table import CostTable
 from evener.errors import ScheduleError
@@ -25,7 +25,13 @@ from evener.ir.schedule import COMPUTE_KINDS, Schedule
 from evener.ir.text import diff_schedules, format_schedule, parse_schedule
 from evener.schedules import ScheduleEntry, ScheduleShape, StageTimes
 from evener.sim import simulate, simulate_many
-from evener.testing.worlds import WORLDS, equal_costs, unit_costs
+from evener.testing.worlds import (
+    WORLDS,
+    equal_costs,
+    pipeline_costs,
+    unequal_times,
+    unit_costs,
+)
 
 # One worker, one microbatch, fewer microbatches than workers, as many, more, no multiple of them.
 SHAPES: tuple[ScheduleShape, ...] = tuple(
@@ -211,6 +217,29 @@ def check_unequal_worlds(entry: ScheduleEntry, shape: ScheduleShape) -> None:
         )
 
 
+def check_adapted(entry: ScheduleEntry, shape: ScheduleShape) -> None:
+    """Made for unequal costs it is legal, complete and deterministic too.
+
+    Caps on memory, here of two microbatches of each stage, are kept or refused.
+    """
+    if entry.adapted is None:
+        return
+    times = unequal_times(shape.num_stages)
+    with_times = replace(entry, generator=lambda shape: entry(shape, times))
+    for promise in (check_legal, check_complete, check_deterministic):
+        promise(with_times, shape)
+    cap_bytes = [
+        sum(2 * times.activation_bytes[stage] for stage in stages)
+        for stages in entry(shape, times).stages_of_worker
+    ]
+    try:
+        capped = entry(shape, replace(times, cap_bytes=tuple(cap_bytes)))
+    except ScheduleError:
+        return
+    memory = pipeline_costs(shape.num_workers, times).memory
+    check(capped, memory=memory, cap_bytes=cap_bytes)
+
+
 PROMISES: tuple[Callable[[ScheduleEntry, ScheduleShape], None], ...] = (
     check_legal,
     check_complete,
@@ -219,6 +248,7 @@ PROMISES: tuple[Callable[[ScheduleEntry, ScheduleShape], None], ...] = (
     check_makespan,
     check_peak_in_flight,
     check_unequal_worlds,
+    check_adapted,
 )
 
 

@@ -7,6 +7,7 @@ microbatch until its last backward action has ended, unless said otherwise.
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from operator import add
 from types import MappingProxyType
 
 import numpy as np
@@ -15,6 +16,7 @@ from evener.cost.table import CostTable
 from evener.ir.action import Kind
 from evener.ir.memory import MemoryTable
 from evener.ir.rules import Resource
+from evener.schedules import PipelineTimes
 
 # Three of each, so that the pattern never falls in step with 2 or 4 workers.
 _FORWARD_NS = (3, 5, 2)
@@ -81,6 +83,45 @@ def slow_worker_costs(num_workers: int, num_stages: int) -> CostTable:
     time_ns = table.time_ns.copy()
     time_ns[-1] *= 3
     return replace(table, time_ns=time_ns)
+
+
+def unequal_times(num_stages: int) -> PipelineTimes:
+    """For schedules that adapt to costs: as ``unequal_costs``, and messages take 10 5 5 10 ns.
+
+    What I leaves behind is half as large as what the forward saved.
+    """
+    forward, input_grad, weight_grad, held, message = (
+        tuple(values[stage % 3] for stage in range(num_stages))
+        for values in (_FORWARD_NS, _INPUT_GRAD_NS, _WEIGHT_GRAD_NS, _HELD_BYTES, (10, 5, 5))
+    )
+    return PipelineTimes(
+        forward_ns=forward,
+        input_grad_ns=input_grad,
+        weight_grad_ns=weight_grad,
+        forward_message_ns=message[: num_stages - 1],
+        backward_message_ns=message[: num_stages - 1],
+        activation_bytes=held,
+        weight_gradient_bytes=tuple(size // 2 for size in held),
+    )
+
+
+def pipeline_costs(num_workers: int, times: PipelineTimes) -> CostTable:
+    """The costs that ``times`` speaks of, the same on every worker."""
+    kinds = {Kind.F: times.forward_ns, Kind.I: times.input_grad_ns, Kind.W: times.weight_grad_ns}
+    kinds[Kind.B] = tuple(map(add, times.input_grad_ns, times.weight_grad_ns))
+    table = CostTable.of_stages(num_workers, kinds)
+    sizes = {
+        Resource.ACTIVATION: times.activation_bytes,
+        Resource.WEIGHT_GRADIENT: times.weight_gradient_bytes,
+    }
+    return replace(
+        table,
+        # At 1e9 bytes/s a message takes as many nanoseconds as it has bytes.
+        forward_bytes=np.array([*times.forward_message_ns, 0], dtype=np.int64),
+        backward_bytes=np.array([0, *times.backward_message_ns], dtype=np.int64),
+        bytes_per_s=np.full((num_workers, num_workers), 1_000_000_000, dtype=np.int64),
+        memory=MemoryTable(sizes, static_bytes=(0,) * num_workers),
+    )
 
 
 def _held(num_workers: int, per_microbatch: tuple[int, ...]) -> MemoryTable:
