@@ -31,7 +31,7 @@ def add_model(parser: argparse.ArgumentParser, *, required: bool = True) -> None
         required=required,
         type=Path,
         metavar="FILE",
-        help="TOML description, or a Hugging Face config.json",
+        help="TOML description, or a Hugging Face config.json or its folder",
     )
 
 
@@ -62,8 +62,8 @@ def add_json(parser: argparse.ArgumentParser) -> None:
 
 
 def read_model(path: Path) -> ModelSpec:
-    """A model from TOML, or from a Hugging Face configuration (JSON)."""
-    if path.suffix == ".json":
+    """A model from TOML, or from a Hugging Face configuration (JSON, or the folder that has it)."""
+    if path.suffix == ".json" or path.is_dir():
         return model_from_hf_config(path)
     return load_toml(path, ModelSpec)
 

@@ -1,7 +1,7 @@
 """Plans, simulates and runs the training of large models when nothing is equal.
 
-One verb per step, few flags, everything else in TOML files (see recipes/). All verbs but `export`
-print one JSON object with --json. Exit codes: 0, 1 if `verify` finds a difference, 2 for an error
+One verb per step, few flags, everything else in TOML files (see recipes/). With --json every verb
+prints one JSON object in one line. Exit codes: 0, 1 if `verify` finds a difference, 2 for an error
 in what was asked, 130 for Ctrl-C.
 """
 

@@ -1,0 +1,64 @@
+"""``evener compare`` from the command line."""
+
+from pathlib import Path
+
+import pytest
+
+FILES = "--model model.toml --cluster cluster.toml --job job.toml --profile profile.json"
+
+
+def test_rows_of_equal_workers(call) -> None:
+    values = call("compare --workers 2 --microbatches 2 --forward 0.5 --chunks 1 --json").json
+    rows = {row["schedule"]: row for row in values["schedules"]}
+    # GPipe: (2 + 1)(0.5 + 2) and 2 x 2.5 of work on each worker
+    assert rows["gpipe"] == {
+        "schedule": "gpipe",
+        "stages": 2,
+        "makespan": 7.5,
+        "peak_memory": [2, 2],
+        "bubble_fraction": pytest.approx(1 / 3),
+        "gap": pytest.approx(0.5),
+        "peak_in_flight": [2, 2],
+        "messages": 4,
+        "gradient_sums": 0,
+    }
+    assert values["lower_bound"] == 5
+    steps = [row["makespan"] for row in values["schedules"]]
+    assert steps == sorted(steps)
+
+
+def test_a_third_of_a_share_is_exact(call) -> None:
+    values = call("compare --workers 2 --microbatches 2 --chunks 3 --json").json
+    rows = {row["schedule"]: row for row in values["schedules"]}
+    # 6 stages of a third of 1 + 2: (3 x 2 + 1) x 1
+    assert rows["interleaved_one_f_one_b"]["makespan"] == 7
+
+
+def test_a_cap_moves_schedules_to_the_refused(call) -> None:
+    values = call("compare --workers 2 --microbatches 4 --memory 2 --json").json
+    assert all(max(row["peak_memory"]) <= 2 for row in values["schedules"])
+    reasons = {row["schedule"]: row["reason"] for row in values["refused"]}
+    assert reasons["gpipe"] == "holds 4 microbatches on a worker, the cap is 2"
+    assert "one_f_one_b" not in reasons
+
+
+def test_rows_of_a_model(call, here: Path) -> None:
+    values = call(f"compare {FILES} --json").json
+    rows = {(row["schedule"], row["stages"]): row for row in values["schedules"]}
+    row = rows["one_f_one_b", 2]
+    # Two stages of 10 + 40 + 30 and 80 us forward, twice that backward; 4 + 4 messages of 512 B
+    assert row["message_bytes"] == 8 * 512
+    assert values["lower_bound_ns"] == 4 * 3 * 160_000 // 2
+    assert row["step_ns"] == call(f"simulate plan.json {FILES_OF_PLAN} --json").json["step_ns"]
+
+
+FILES_OF_PLAN = "--profile profile.json --cluster cluster.toml"
+
+
+def test_the_page_and_the_table(call, here: Path) -> None:
+    answer = call(f"compare {FILES} --chunks 1 --out new/page.html")
+    assert answer.code == 0
+    assert "peak memory" in answer.out
+    assert "refused" in answer.out
+    page = Path("new/page.html").read_text(encoding="utf-8")
+    assert "<h1>Schedules for 2 workers, 4 microbatches</h1>" in page
