@@ -19,7 +19,7 @@ from evener.planner.bound import ChainTimes, pipeline_bound_ns
 from evener.planner.candidate import Candidate, Shape
 from evener.planner.pipeline_times import pipeline_times
 from evener.planner.problem import Problem
-from evener.planner.sweep import balanced, too_many_stages
+from evener.planner.sweep import balanced
 from evener.schedules import SCHEDULES, ScheduleEntry, ScheduleShape, StageTimes
 from evener.sim.engine import simulate
 from evener.sim.stats import Bubbles, bubbles
@@ -207,7 +207,7 @@ class PlannedWorld:
         """See ``World``; with equal shares of time, or where they do not fit, within the caps."""
         sizes = Shape(entry, shape, self._microbatch_size, replicas=1)
         if shape.num_stages > self.problem.num_layers:
-            raise PlanInfeasible(too_many_stages(sizes, self.problem.num_layers))
+            raise PlanInfeasible(_too_few_layers(shape.num_stages, self.problem.num_layers))
         candidate = Candidate(self.problem, sizes)
         over: tuple[str, ...] = ()
         for with_caps in (False, True):
@@ -274,6 +274,10 @@ def _reason(entry: ScheduleEntry, error: EvenerError) -> str:
     first = (error.violations or (error.header,))[0].removeprefix(f"{entry.name} ")
     others = len(error.violations) - 1
     return first if others < 1 else f"{first} (and {others} more)"
+
+
+def _too_few_layers(num_stages: int, num_layers: int) -> str:
+    return f"needs {num_stages} layers or more, the model has {num_layers}"
 
 
 def _over_cap(peak: int, cap: int, share_bytes: int) -> str:

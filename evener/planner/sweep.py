@@ -178,7 +178,7 @@ def _shapes(problem: Problem, refused: list[str]) -> Iterator[Shape]:
                         continue
                     shape = Shape(entry, sizes, size, replicas)
                     if sizes.num_stages > problem.num_layers:
-                        refused.append(too_many_stages(shape, problem.num_layers))
+                        refused.append(_too_many_stages(shape, problem.num_layers))
                     else:
                         yield shape
 
@@ -248,6 +248,5 @@ def _lower_bound_ns(problem: Problem) -> int:
     )
 
 
-def too_many_stages(shape: Shape, num_layers: int) -> str:
-    """Say that the shape cannot have a layer for every stage."""
+def _too_many_stages(shape: Shape, num_layers: int) -> str:
     return f"{shape}: needs {shape.schedule.num_stages} layers or more, the model has {num_layers}"

@@ -8,7 +8,7 @@ from importlib.resources import files
 from pathlib import Path
 
 from evener.planner.compare import ComparedSchedule, Comparison
-from evener.report.figures import format_share
+from evener.report.figures import Scale, format_share
 from evener.report.picture import timeline_svg
 from evener.report.text import plain_table
 
@@ -22,12 +22,15 @@ class Measures:
     """How the amounts of a comparison are written.
 
     time: from nanoseconds. memory: from bytes. message_size: from bytes; None where messages have
-    no size.
+    no size. note: what a reader must know of the units. axis: of the pictures; a fitting unit if
+    left out.
     """
 
     time: Callable[[int], str]
     memory: Callable[[int], str]
     message_size: Callable[[int], str] | None = None
+    note: str = ""
+    axis: Scale | None = None
 
 
 @dataclass(frozen=True)
@@ -108,7 +111,8 @@ def comparison_html(comparison: Comparison, measures: Measures, *, title: str) -
 
 
 def _bound(comparison: Comparison, measures: Measures) -> str:
-    return f"no schedule can take less than {measures.time(comparison.lower_bound_ns)}"
+    bound = f"no schedule can take less than {measures.time(comparison.lower_bound_ns)}"
+    return f"{bound}; {measures.note}" if measures.note else bound
 
 
 def _table(comparison: Comparison, measures: Measures) -> str:
@@ -151,13 +155,14 @@ def _pictures(comparison: Comparison, measures: Measures) -> str:
         f'<section class="picture" id="schedule-{place}">'
         f"<h2>{escape(schedule.entry.name)}, {schedule.shape.num_stages} stages: "
         f"{escape(measures.time(schedule.step_ns))}</h2>"
-        f"<p>{escape(schedule.entry.cite)}</p>{_picture(schedule, longest_ns)}</section>"
+        f"<p>{escape(schedule.entry.cite)}</p>"
+        f"{_picture(schedule, longest_ns, measures.axis)}</section>"
         for place, schedule in enumerate(comparison.compared)
     )
 
 
-def _picture(schedule: ComparedSchedule, longest_ns: int) -> str:
+def _picture(schedule: ComparedSchedule, longest_ns: int, axis: Scale | None) -> str:
     """On the same time scale for all."""
     if schedule.timeline.schedule.num_actions > _MOST_DRAWN:
         return f"<p>More than {_MOST_DRAWN:,} actions: not drawn.</p>"
-    return timeline_svg(schedule.timeline, width=_WIDEST, full_ns=longest_ns)
+    return timeline_svg(schedule.timeline, width=_WIDEST, full_ns=longest_ns, unit=axis)

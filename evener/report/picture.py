@@ -7,7 +7,7 @@ from html import escape
 from evener.ir.action import Action, Kind
 from evener.ir.rules import RULES, Stream
 from evener.ir.timeline import Timeline
-from evener.report.figures import time_scale
+from evener.report.figures import Scale, time_scale
 from evener.report.palette import DARK_PAPER, LIGHT_PAPER, NUM_SHADES, PALETTE, shades, text_on
 
 _LEFT, _RIGHT, _TOP, _LANE, _GAP, _BOTTOM = 74, 10, 6, 26, 5, 54
@@ -15,10 +15,17 @@ _FONT = 12
 _CHARACTER = 7.8  # width of a character at this font size, in pixels
 
 
-def timeline_svg(timeline: Timeline, *, width: int = 960, full_ns: int | None = None) -> str:
+def timeline_svg(
+    timeline: Timeline,
+    *,
+    width: int = 960,
+    full_ns: int | None = None,
+    unit: Scale | None = None,
+) -> str:
     """What every worker computes when, as the text of an SVG file ``width`` pixels wide.
 
     full_ns: the time that the width stands for, to compare pictures; the step if left out.
+    unit: of the axis; a fitting one if left out.
 
     One lane per worker, a rectangle per compute action, labelled where the label fits, with a
     time axis and a legend. Light or dark as the reader's screen is. The same timeline gives the
@@ -42,13 +49,19 @@ def timeline_svg(timeline: Timeline, *, width: int = 960, full_ns: int | None = 
     ]
     for worker in range(num_workers):
         parts += _lane(timeline, worker, scale)
-    parts += _axis(timeline, scale, _TOP + lanes_height)
+    unit = unit or time_scale([timeline.step_ns])
+    parts += _axis(timeline.step_ns, unit, scale, _TOP + lanes_height)
     parts += _legend(timeline, height - 14)
     return "\n".join([*parts, "</svg>"]) + "\n"
 
 
 def _kinds(timeline: Timeline) -> list[Kind]:
-    present = {action.kind for _, action in timeline.schedule.actions()}
+    times = zip(timeline.start_ns, timeline.end_ns, strict=True)
+    present = {
+        action.kind
+        for (_, action), (start_ns, end_ns) in zip(timeline.schedule.actions(), times, strict=True)
+        if end_ns > start_ns
+    }
     return [k for k in Kind if k in present and RULES[k].stream is Stream.COMPUTE]
 
 
@@ -105,16 +118,18 @@ def _label(action: Action, room: float) -> str:
     return next((c for c in (short, microbatch) if len(c) * _CHARACTER + 3 <= room), "")
 
 
-def _axis(timeline: Timeline, scale: float, top: int) -> Iterator[str]:
-    raw = 90 / scale
+def _axis(step_ns: int, unit: Scale, scale: float, top: int) -> Iterator[str]:
+    raw = 90 / scale / unit.size
     power = 10 ** math.floor(math.log10(raw))
-    step = max(1, next(factor * power for factor in (1, 2, 5, 10) if factor * power >= raw))
-    unit = time_scale([timeline.step_ns])
-    for tick in range(int(timeline.step_ns / step) + 1):
-        x = _LEFT + tick * step * scale
+    tick_ns = max(1, unit.size * next(f * power for f in (1, 2, 5, 10) if f * power >= raw))
+    for tick in range(int(step_ns / tick_ns) + 1):
+        x = _LEFT + tick * tick_ns * scale
         anchor = "start" if tick == 0 else "middle"
-        text = f"{tick * step / unit.size:g}" + (f" {unit.unit}" if tick == 0 else "")
-        yield f'<text class="words" x="{x:.2f}" y="{top + 13}" text-anchor="{anchor}">{text}</text>'
+        text = f"{tick * tick_ns / unit.size:g}" + (f" {unit.unit}" if tick == 0 else "")
+        yield (
+            f'<text class="words" x="{x:.2f}" y="{top + 13}" text-anchor="{anchor}">'
+            f"{text.rstrip()}</text>"
+        )
 
 
 def _legend(timeline: Timeline, base: int) -> Iterator[str]:

@@ -49,10 +49,8 @@ def test_rows_of_a_model(call, here: Path) -> None:
     # Two stages of 10 + 40 + 30 and 80 us forward, twice that backward; 4 + 4 messages of 512 B
     assert row["message_bytes"] == 8 * 512
     assert values["lower_bound_ns"] == 4 * 3 * 160_000 // 2
-    assert row["step_ns"] == call(f"simulate plan.json {FILES_OF_PLAN} --json").json["step_ns"]
-
-
-FILES_OF_PLAN = "--profile profile.json --cluster cluster.toml"
+    # (4 + 1) x 240 us; 4 messages of 5.512 us are waited for; the norm takes 2 x (5000 + 4) ns
+    assert row["step_ns"] == 5 * 240_000 + 4 * 5_512 + 10_008
 
 
 def test_the_page_and_the_table(call, here: Path) -> None:

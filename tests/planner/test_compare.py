@@ -1,0 +1,124 @@
+"""Schedules side by side in worlds small enough to work out by hand. Times are in nanoseconds."""
+
+from dataclasses import replace
+
+import pytest
+
+from evener.planner.compare import EqualWorld, PlannedWorld, compare
+from evener.schedules import SCHEDULES, StageTimes
+
+# 2 workers, 2 microbatches, F = I = W = 2; one microbatch takes 2 bytes of a worker.
+WORLD = EqualWorld(2, 2, StageTimes(2, 2, 2))
+
+
+def _entries(*names):
+    return {name: SCHEDULES[name] for name in names}
+
+
+def _steps(found):
+    return [(schedule.entry.name, schedule.step_ns) for schedule in found.compared]
+
+
+def test_fastest_first_with_the_gap_to_the_bound():
+    found = compare(WORLD, chunks=(1,), schedules=_entries("gpipe", "one_f_one_b", "zb_h1"))
+    # GPipe, 1F1B: (2 + 1)(2 + 4); ZB-H1: 2 x 6 + (2 + 2 - 2)
+    assert _steps(found) == [("zb_h1", 14), ("gpipe", 18), ("one_f_one_b", 18)]
+    # worker 1 waits for one forward, then does all its work: 2 + 2 x 6
+    assert found.lower_bound_ns == 14
+    assert [found.gap(row) for row in found.compared] == pytest.approx([0, 4 / 14, 4 / 14])
+
+
+def test_what_a_row_says():
+    (row,) = compare(WORLD, chunks=(1,), schedules=_entries("one_f_one_b")).compared
+    assert row.bubbles.bubble_fraction == 6 / 18  # a worker is busy for 2 x 6 of 18
+    assert row.peak_in_flight == (2, 1)
+    assert row.timeline.peak_bytes == (4, 2)
+    assert row.peak_bytes == 4
+    # 2 activations down, 2 gradients back
+    assert (row.num_messages, row.message_bytes, row.num_reduces) == (4, 0, 0)
+
+
+def test_a_stage_on_two_workers_costs_a_sum_of_gradients():
+    (row,) = compare(WORLD, chunks=(1,), schedules=_entries("chimera")).compared
+    # each microbatch starts at its own end, nobody waits: 2 x 6
+    assert (row.step_ns, row.num_messages, row.num_reduces) == (12, 4, 2)
+
+
+def test_a_share_is_cut_into_stages():
+    found = compare(WORLD, chunks=(1, 2), schedules=_entries("interleaved_one_f_one_b"))
+    # one stage of 6: (2 + 1) x 6; two of 3: (2 x 2 + 1) x 3, each with 1 byte per microbatch
+    assert [(row.shape.num_stages, row.step_ns) for row in found.compared] == [(4, 15), (2, 18)]
+    assert all(
+        row.timeline.peak_bytes
+        == tuple(count * 2 // row.shape.chunks_per_worker for count in row.peak_in_flight)
+        for row in found.compared
+    )
+    # a piece of 3: load 12; 3 pieces in front: 3 x 1 + 2 x 3
+    assert found.lower_bound_ns == 12
+
+
+def test_latency():
+    found = compare(replace(WORLD, latency_ns=5), chunks=(1,), schedules=_entries("gpipe"))
+    # F 0-4 | F 7-11, B 11-15, 15-19 | B 20-24, 24-28
+    assert _steps(found) == [("gpipe", 28)]
+
+
+def test_a_cap_refuses_what_cannot_adapt():
+    found = compare(
+        replace(WORLD, cap_bytes=2), chunks=(1,), schedules=_entries("gpipe", "zb_1p", "bitpipe")
+    )
+    # one microbatch after the other: F F I I W, 2 each, twice
+    assert _steps(found) == [("zb_1p", 20)]
+    assert found.compared[0].peak_bytes == 2
+    over, misshapen = found.refused
+    assert over.reason == "holds 2 microbatches on a worker, the cap is 1"
+    assert misshapen.reason.startswith("goes down the workers and back up once")
+    assert misshapen.shape.num_stages == 2
+
+
+def test_a_cap_below_one_microbatch_refuses_everything():
+    found = compare(replace(WORLD, cap_bytes=1), chunks=(1,))
+    assert not found.compared
+    assert len(found.refused) == len(SCHEDULES)
+
+
+def test_every_schedule_runs_without_a_cap():
+    found = compare(replace(WORLD, num_workers=4, num_microbatches=8))
+    assert {row.entry.name for row in found.compared} == set(SCHEDULES)
+    assert not found.refused
+    assert all(found.gap(row) >= 0 for row in found.compared)
+
+
+def test_a_model_is_cut_for_each_schedule(make_problem):
+    problem = make_problem([1, 1, 1, 1], num_workers=2, num_sequences=4)
+    layers = tuple(
+        layer.model_copy(update={"input_bytes": 10, "output_bytes": 10})
+        for layer in problem.profile.layers
+    )
+    problem = replace(problem, profile=problem.profile.model_copy(update={"layers": layers}))
+    found = compare(
+        PlannedWorld(problem), chunks=(1, 2, 3), schedules=_entries("interleaved_one_f_one_b")
+    )
+    # stages of 2 layers: (4 + 1) x 6; of 1 layer: (2 x 4 + 1) x 3, three boundaries
+    assert [(row.step_ns, row.message_bytes) for row in found.compared] == [(27, 240), (30, 80)]
+    (refused,) = found.refused
+    assert refused.reason == "needs 6 layers or more, the model has 4"
+    assert found.lower_bound_ns == 24  # load: 4 x 12 / 2
+
+
+def test_a_model_that_does_not_fit(make_problem):
+    # GPipe holds 2 microbatches of 100 bytes and 100 for the backward; the cap is 250
+    problem = make_problem(
+        [1, 1], num_workers=2, num_sequences=2, activation_bytes=100, memory_cap_bytes=250
+    )
+    found = compare(PlannedWorld(problem), chunks=(1,), schedules=_entries("gpipe", "zb_1p"))
+    (refused,) = found.refused
+    assert refused.reason.startswith("worker 0 holds 300 B, its cap is 250 B")
+    (row,) = found.compared
+    assert row.peak_bytes <= 250
+
+
+@pytest.mark.parametrize("cap_bytes", [4, 6, 8])
+def test_what_is_compared_is_within_the_cap(cap_bytes):
+    world = replace(WORLD, num_workers=4, num_microbatches=6, cap_bytes=cap_bytes)
+    assert all(row.peak_bytes <= cap_bytes for row in compare(world).compared)
