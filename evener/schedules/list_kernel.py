@@ -105,26 +105,38 @@ class Taken(NamedTuple):
 
 @compiled
 def run(world: World, rule: Rule, state: State, taken: Taken) -> int:
-    """Take one action after another until none is left or none is possible; returns how many."""
+    """Take one action after another until none is left or none is possible; returns how many.
+
+    Where memory lets no worker reach its count of forwards before the first backward, the counts
+    are given up.
+    """
     num_workers = world.first_lane.shape[0] - 1
     for worker in range(num_workers):
         _choose(world, rule, state, worker)
-    for count in range(taken.cell.shape[0]):
+    count, has_counts = 0, True
+    while count < taken.cell.shape[0]:
         worker = 0
         for other in range(1, num_workers):
             if state.next_ns[other] < state.next_ns[worker]:
                 worker = other
         if state.next_ns[worker] >= NEVER:
-            return count
-        cell, kind = state.next_cell[worker], state.next_kind[worker]
-        taken.cell[count] = cell
-        taken.kind[count] = kind
+            if not has_counts:
+                break
+            has_counts = False
+            rule.least_forwards[:] = 0
+            rule.most_forwards[:] = NEVER
+            for other in range(num_workers):
+                _choose(world, rule, state, other)
+            continue
+        taken.cell[count] = state.next_cell[worker]
+        taken.kind[count] = state.next_kind[worker]
         taken.start_ns[count] = state.next_ns[worker]
+        count += 1
         told = _take(world, rule, state, worker)
         _choose(world, rule, state, worker)
         if told != NOBODY and told != worker:
             _choose(world, rule, state, told)
-    return int(taken.cell.shape[0])
+    return count
 
 
 @compiled

@@ -29,8 +29,9 @@ class Priorities:
     after_backward: the same when the worker's last action was a backward; None means ``order``.
     later_stage_first: the kinds of which the later stage goes first, then the smaller microbatch;
         of the others the smallest microbatch, then the earlier stage.
-    least_forwards: per worker, a backward does not start before so many forwards, unless no further
-        forward fits; None means any number.
+    least_forwards: per worker, a backward does not start before so many forwards; None means any
+        number.  A worker whose memory holds fewer does not wait, and if that leaves others waiting
+        for good, nobody waits any longer.
     most_forwards: per worker, a forward does not start after so many before the first backward.
     overlap_messages: what needs a message that left after the worker's last action had begun lets
         everything else go first, as such a message does not hide behind that action.

@@ -12,7 +12,9 @@ def test_names_are_those_of_the_schedules(name: str) -> None:
     assert entry(shape_for(entry, 2, 4)).name == name
 
 
-@pytest.mark.parametrize("name", ["gpipe", "one_f_one_b", "zb_h1", "zb_h2"])
+@pytest.mark.parametrize(
+    "name", ["gpipe", "one_f_one_b", "zb_h1", "zb_h2", "zb_1p", "zb_2p", "adaptra"]
+)
 def test_several_chunks_are_refused_with_a_way_out(name: str) -> None:
     with pytest.raises(ScheduleError) as caught:
         SCHEDULES[name](ScheduleShape(2, 2, 3))
