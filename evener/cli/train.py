@@ -63,13 +63,14 @@ def run(options: argparse.Namespace) -> int:
         steps = whole_number(options.steps, "--steps")
     for path in _files(options):
         require_writable(path)
+    if not options.dry_run:
+        require_ranks(plan.num_workers, "train")
     session = _session(options, plan, model, steps)
     if options.dry_run:
         _print_intent(plan, steps, options)
         return 0
     from evener.executor.launch import rank_from_environment
 
-    require_ranks(plan.num_workers, "train")
     rank = rank_from_environment()
     training = session.train(rank)
     if rank.index == 0:
@@ -104,15 +105,15 @@ def _print_intent(plan: Plan, steps: int, options: argparse.Namespace) -> None:
 
 def _session(options: argparse.Namespace, plan: Plan, model: ModelSpec, steps: int) -> "Session":
     """The run on the text below ``--data``."""
-    from evener.executor.session import Session
-    from evener.executor.text_data import read_text
-
     if model.vocabulary_size is None:
         raise UsageError(
             f'model "{model.name}" has no vocabulary_size, so text cannot train it; give it one'
         )
     if not options.data.is_dir():
         raise UsageError(f"--data {options.data} is no folder; give one with text files below it")
+    from evener.executor.session import Session
+    from evener.executor.text_data import read_text
+
     text = read_text(options.data, vocabulary_size=model.vocabulary_size, suffix=options.suffix)
 
     def make_batch(step: int) -> dict[str, Any]:

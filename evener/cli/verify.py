@@ -2,6 +2,7 @@
 
 import argparse
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from evener.cli.inputs import add_json, add_plan, require_few
@@ -10,6 +11,7 @@ from evener.cli.parser import Verbs, add_verb
 from evener.errors import UsageError
 from evener.export import read_schedule
 from evener.ir.plan import Plan
+from evener.ir.schedule import Schedule
 
 if TYPE_CHECKING:
     from evener.executor.verify import Parity
@@ -38,13 +40,11 @@ def run(options: argparse.Namespace) -> int:
         raise UsageError("there is nothing to verify; give PLAN, or --all for every schedule")
     if options.plan is not None and options.all:
         raise UsageError(f"--all verifies no plan; leave {options.plan} or --all out")
+    plan = None if options.plan is None else _read(options.plan)
     from evener.executor.parity_grid import all_cases
     from evener.executor.verify import TOLERANCE, verify, verify_cases
 
-    if options.plan is not None:
-        is_schedule = options.plan.suffix in (".csv", ".txt")
-        plan = (read_schedule if is_schedule else Plan.load)(options.plan)
-        require_few(plan.num_workers, "verify")
+    if plan is not None:
         parities = [verify(plan)]
     else:
         cases = list(all_cases())
@@ -60,6 +60,14 @@ def run(options: argparse.Namespace) -> int:
     else:
         _print(parities, failed, TOLERANCE)
     return FAILED if failed else 0
+
+
+def _read(path: Path) -> Plan | Schedule:
+    """A plan, or a schedule of another tool or in our own text form."""
+    read = read_schedule if path.suffix in (".csv", ".txt") else Plan.load
+    plan = read(path)
+    require_few(plan.num_workers, "verify")
+    return plan
 
 
 def _as_json(parity: "Parity") -> dict[str, object]:
