@@ -51,6 +51,19 @@ def test_an_exception_comes_back_with_its_traceback_and_rank() -> None:
     assert text.endswith("ValueError: boom\n")
 
 
+def test_what_a_user_can_mend_comes_back_without_a_traceback() -> None:
+    def refuse(rank: Rank) -> None:
+        error = UsageError("no such thing", ["take another"])
+        if rank.index == 1:
+            raise ExecutionError(f"rank 1 failed: {error.header}") from error
+        raise error
+
+    with pytest.raises(ExecutionError) as caught:
+        run_workers(refuse, 2)
+    texts = sorted(text.partition(" s: ")[2] for text in caught.value.violations)
+    assert texts == ["no such thing\n  take another", "rank 1 failed: no such thing"]
+
+
 def test_every_way_to_end_is_told() -> None:
     def end(rank: Rank):
         if rank.index == 1:

@@ -352,3 +352,22 @@ def test_the_event_loop_says_where_each_worker_is_stuck() -> None:
     with pytest.raises(ScheduleError) as caught:
         simulate_by_events(schedule, costs_of(2, 2, F=1, B=1))
     assert caught.value.violations == ("worker 0: 0B0", "worker 1: 1F1")
+
+
+@pytest.mark.parametrize("latency_ns", [0, 2**61])
+def test_a_step_that_cannot_be_counted_is_refused(latency_ns: int) -> None:
+    """Four actions of 2**61 ns are 2**63; so is one latency for each of four."""
+    schedule = schedule_of("0F0 0B0", "1F0 1B0", stages=2)
+    costs = costs_of(2, 2, latency_ns=latency_ns, F=2**61 - latency_ns)
+    with pytest.raises(UsageError) as caught:
+        simulate(schedule, costs)
+    assert str(caught.value) == (
+        "an action of hand takes 2.31e+09 s; 4 such actions would be more than 290 years: give "
+        "shorter times, or faster links"
+    )
+
+
+def test_the_longest_step_that_can_be_counted() -> None:
+    """Two actions of 2**62 - 1 ns, one after the other."""
+    costs = costs_of(1, 1, F=2**62 - 1, B=2**62 - 1)
+    assert simulate(schedule_of("0F0 0B0", stages=1), costs).step_ns == 2**63 - 2
