@@ -78,11 +78,11 @@ def comparison_text(comparison: Comparison, measures: Measures) -> str:
     rows = [[cell.text for cell in row] for row in comparison_cells(comparison, measures)]
     parts = [plain_table(comparison_headings(measures), rows), _bound(comparison, measures)]
     if comparison.refused:
-        refused = [
-            [refused.entry.name, str(refused.shape.num_stages), refused.reason]
+        lines = [
+            f"{refused.entry.name}, {refused.shape.num_stages} stages: {refused.reason}"
             for refused in comparison.refused
         ]
-        parts.append(plain_table(["refused", "stages", "because it"], refused, left=3))
+        parts.append("\n  ".join(["refused", *lines]))
     return "\n\n".join(parts)
 
 
