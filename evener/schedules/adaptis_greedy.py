@@ -11,7 +11,7 @@ import numpy as np
 
 from evener.ir.action import Kind
 from evener.ir.schedule import Schedule
-from evener.schedules.entry import UNIT_TIMES, PipelineTimes, ScheduleEntry, StageTimes
+from evener.schedules.entry import UNIT_TIMES, PipelineTimes, ScheduleEntry, no_closed_form
 from evener.schedules.list_scheduler import KIND_ORDER, ListRun, ListWorld, Priorities
 from evener.schedules.shape import ScheduleShape
 
@@ -90,11 +90,6 @@ def _gaps_ns(run: ListRun) -> np.ndarray:
     return by_group
 
 
-def _makespan_ns(shape: ScheduleShape, times: StageTimes) -> None:
-    """No formula."""
-    del shape, times
-
-
 def _peak_in_flight(shape: ScheduleShape) -> tuple[int, ...]:
     """Without a cap nothing keeps a worker from taking in all microbatches."""
     return (shape.num_microbatches * shape.chunks_per_worker,) * shape.num_workers
@@ -105,7 +100,7 @@ ADAPTIS_GREEDY = ScheduleEntry(
     cite="Guo et al., AdaPtis (OctoPipe), 2025, arXiv 2509.23722; SimPipe",
     generator=adaptis_greedy,
     peak_in_flight=_peak_in_flight,
-    makespan_ns=_makespan_ns,
+    makespan_ns=no_closed_form,
     peak_is_exact=False,
     adapted=adaptis_greedy,
 )

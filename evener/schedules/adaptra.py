@@ -32,11 +32,12 @@ def adaptra(shape: ScheduleShape, times: PipelineTimes | None = None) -> Schedul
     if times is None:
         times = PipelineTimes.equal(shape.num_stages, UNIT_TIMES)
     forwards = warm_ups(times)
+    workers = range(shape.num_workers)
     world = ListWorld(
-        capped(times, num_held=forwards[0]),
+        capped(times, workers, num_held=forwards[0]),
         num_workers=shape.num_workers,
         num_microbatches=shape.num_microbatches,
-        workers=range(shape.num_workers),
+        workers=workers,
     )
     return world.run(Priorities(least_forwards=forwards)).schedule("adaptra")
 

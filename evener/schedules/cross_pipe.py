@@ -9,8 +9,8 @@ from dataclasses import replace
 
 from evener.ir.action import Kind
 from evener.ir.schedule import Schedule
-from evener.schedules.entry import UNIT_TIMES, PipelineTimes, StageTimes
-from evener.schedules.list_scheduler import ListWorld, Priorities
+from evener.schedules.entry import UNIT_TIMES, PipelineTimes
+from evener.schedules.list_scheduler import ListWorld, Priorities, capped
 from evener.schedules.shape import ScheduleShape
 
 _NUM_HELD_PER_WORKER = 2
@@ -38,7 +38,7 @@ def cross_pipe_order(
     if times is None:
         times = PipelineTimes.equal(shape.num_stages, UNIT_TIMES)
     if times.cap_bytes is None:
-        times = replace(times, cap_bytes=_usual_caps(shape, times, workers))
+        times = capped(times, workers, num_held=_NUM_HELD_PER_WORKER * shape.num_workers)
     world = ListWorld(
         times,
         num_workers=shape.num_workers,
@@ -57,18 +57,3 @@ def cross_pipe_peak(shape: ScheduleShape) -> tuple[int, ...]:
     """Per worker, the most that it holds where the times have no caps."""
     num_held = min(shape.num_microbatches, _NUM_HELD_PER_WORKER * shape.num_workers)
     return (num_held * shape.chunks_per_worker,) * shape.num_workers
-
-
-def no_closed_form(shape: ScheduleShape, times: StageTimes) -> None:
-    """The order is searched, and so is its step time."""
-    del shape, times
-
-
-def _usual_caps(
-    shape: ScheduleShape, times: PipelineTimes, workers: Sequence[int]
-) -> tuple[int, ...]:
-    held_bytes = [0] * shape.num_workers
-    sizes = zip(times.activation_bytes, times.weight_gradient_bytes, strict=True)
-    for worker, pair in zip(workers, sizes, strict=True):
-        held_bytes[worker] += max(pair)
-    return tuple(_NUM_HELD_PER_WORKER * shape.num_workers * held for held in held_bytes)

@@ -5,8 +5,8 @@ ATC 2025 (arXiv 2507.00217), algorithm 1.
 """
 
 from evener.ir.schedule import Schedule
-from evener.schedules.cross_pipe import cross_pipe_order, cross_pipe_peak, no_closed_form
-from evener.schedules.entry import PipelineTimes, ScheduleEntry
+from evener.schedules.cross_pipe import cross_pipe_order, cross_pipe_peak
+from evener.schedules.entry import PipelineTimes, ScheduleEntry, no_closed_form
 from evener.schedules.refusals import refuse_several_chunks, several_chunks
 from evener.schedules.shape import ScheduleShape
 

@@ -73,6 +73,11 @@ def flushed_pipeline_ns(shape: ScheduleShape, times: StageTimes) -> int:
     return (v * max(m, p) + min(m, p) - 1) * (times.forward_ns + times.backward_ns)
 
 
+def no_closed_form(shape: ScheduleShape, times: StageTimes) -> None:
+    """Never a formula: for schedules whose order is searched."""
+    del shape, times
+
+
 def supports_every_shape(shape: ScheduleShape) -> str | None:
     """Never a reason against: for schedules that accept every shape."""
     del shape

@@ -167,15 +167,18 @@ class ListRun:
         return Schedule(name, self.world.num_stages, self.world.num_microbatches, tuple(workers))
 
 
-def capped(times: PipelineTimes, *, num_held: int) -> PipelineTimes:
-    """Let a worker that holds one stage hold no more than so many of its microbatches.
+def capped(times: PipelineTimes, workers: Sequence[int], *, num_held: int) -> PipelineTimes:
+    """Let no worker hold more than so many microbatches of each of its stages take.
+
+    workers: per stage, its worker; all have a stage.
 
     A cap that is tighter stays.
     """
-    limits = [
-        num_held * max(pair)
-        for pair in zip(times.activation_bytes, times.weight_gradient_bytes, strict=True)
-    ]
+    limits = [0] * (max(workers) + 1)
+    for worker, *sizes in zip(
+        workers, times.activation_bytes, times.weight_gradient_bytes, strict=True
+    ):
+        limits[worker] += num_held * max(sizes)
     caps = limits if times.cap_bytes is None else map(min, limits, times.cap_bytes)
     return replace(times, cap_bytes=tuple(caps))
 

@@ -5,7 +5,7 @@ section 3.
 """
 
 from evener.ir.schedule import Schedule
-from evener.schedules.entry import PipelineTimes, ScheduleEntry, StageTimes
+from evener.schedules.entry import PipelineTimes, ScheduleEntry, no_closed_form
 from evener.schedules.refusals import not_two_chunks, refuse
 from evener.schedules.shape import ScheduleShape
 from evener.schedules.v_memory import Block, fastest_v
@@ -29,16 +29,11 @@ def v_half(shape: ScheduleShape, times: PipelineTimes | None = None) -> Schedule
 
 
 def _num_held(shape: ScheduleShape) -> int:
-    return 2 * (shape.num_workers // 2 + 1)
-
-
-def _makespan_ns(shape: ScheduleShape, times: StageTimes) -> None:
-    """No formula."""
-    del shape, times
+    return shape.num_workers // 2 + 1
 
 
 def _peak_in_flight(shape: ScheduleShape) -> tuple[int, ...]:
-    return (min(2 * shape.num_microbatches, _num_held(shape)),) * shape.num_workers
+    return (2 * min(shape.num_microbatches, _num_held(shape)),) * shape.num_workers
 
 
 V_HALF = ScheduleEntry(
@@ -46,7 +41,7 @@ V_HALF = ScheduleEntry(
     cite="Qi et al., Pipeline Parallelism with Controllable Memory, NeurIPS 2024, sec. 3",
     generator=v_half,
     peak_in_flight=_peak_in_flight,
-    makespan_ns=_makespan_ns,
+    makespan_ns=no_closed_form,
     unsupported=not_two_chunks,
     peak_is_exact=False,
     adapted=v_half,

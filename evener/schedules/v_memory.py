@@ -4,7 +4,7 @@ Qi et al., "Pipeline Parallelism with Controllable Memory", NeurIPS 2024 (arXiv 
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import accumulate
 
 import numpy as np
@@ -13,7 +13,7 @@ from evener.ir.action import Kind
 from evener.ir.schedule import Schedule
 from evener.schedules.entry import UNIT_TIMES, PipelineTimes
 from evener.schedules.list_kernel import Int
-from evener.schedules.list_scheduler import ListRun, ListWorld, Priorities
+from evener.schedules.list_scheduler import ListRun, ListWorld, Priorities, capped
 from evener.schedules.shape import ScheduleShape
 from evener.schedules.v_placement import zigzag_workers
 
@@ -72,8 +72,8 @@ def fastest_v(
     times: equal ones if left out.
     orders: as ``when`` of a block; each is tried with W that may and that may not delay F and I.
         Where times are unequal list scheduling sometimes does better, so it is tried as well.
-    num_held: no worker holds more than so many pairs of stage and microbatch, of the mean size of
-        its two stages, nor more than ``times.cap_bytes``.
+    num_held: no worker holds more than so many microbatches of both its stages take, nor more than
+        ``times.cap_bytes``.
 
     Raises ScheduleError if a cap has no room for one microbatch of each stage.
     """
@@ -81,24 +81,13 @@ def fastest_v(
     if times is None:
         times = PipelineTimes.equal(shape.num_stages, UNIT_TIMES)
     world = ListWorld(
-        _capped(times, workers, num_held),
+        capped(times, workers, num_held=num_held),
         num_workers=shape.num_workers,
         num_microbatches=shape.num_microbatches,
         workers=workers,
     )
     best = min(_candidates(world, orders), key=lambda run: (run.span_ns, run.step_ns))
     return best.schedule(name)
-
-
-def _capped(times: PipelineTimes, workers: Sequence[int], num_held: int) -> PipelineTimes:
-    both_bytes = [0] * (max(workers) + 1)
-    for worker, *sizes in zip(
-        workers, times.activation_bytes, times.weight_gradient_bytes, strict=True
-    ):
-        both_bytes[worker] += max(sizes)
-    limits = [num_held * held // 2 for held in both_bytes]
-    caps = limits if times.cap_bytes is None else map(min, limits, times.cap_bytes)
-    return replace(times, cap_bytes=tuple(caps))
 
 
 def _candidates(world: ListWorld, orders: Sequence[Int]) -> Iterator[ListRun]:

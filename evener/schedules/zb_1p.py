@@ -4,7 +4,7 @@ Qi et al., "Zero Bubble Pipeline Parallelism", ICLR 2024 (arXiv 2401.10241), sec
 """
 
 from evener.ir.schedule import Schedule
-from evener.schedules.entry import UNIT_TIMES, PipelineTimes, ScheduleEntry, StageTimes
+from evener.schedules.entry import UNIT_TIMES, PipelineTimes, ScheduleEntry, no_closed_form
 from evener.schedules.refusals import several_chunks
 from evener.schedules.shape import ScheduleShape
 from evener.schedules.zb_automatic import automatic_zero_bubble
@@ -25,11 +25,6 @@ def zb_1p(shape: ScheduleShape, times: PipelineTimes | None = None) -> Schedule:
     return automatic_zero_bubble("zb_1p", shape, times, num_held=shape.num_workers)
 
 
-def _makespan_ns(shape: ScheduleShape, times: StageTimes) -> None:
-    """No formula."""
-    del shape, times
-
-
 def _peak_in_flight(shape: ScheduleShape) -> tuple[int, ...]:
     return (min(shape.num_microbatches, shape.num_workers),) * shape.num_workers
 
@@ -39,7 +34,7 @@ ZB_1P = ScheduleEntry(
     cite="Qi et al., Zero Bubble Pipeline Parallelism, ICLR 2024, sec. 3.1",
     generator=zb_1p,
     peak_in_flight=_peak_in_flight,
-    makespan_ns=_makespan_ns,
+    makespan_ns=no_closed_form,
     unsupported=several_chunks,
     peak_is_exact=False,
     adapted=zb_1p,

@@ -4,7 +4,7 @@ Qi et al., "Zero Bubble Pipeline Parallelism", ICLR 2024 (arXiv 2401.10241), sec
 """
 
 from evener.ir.schedule import Schedule
-from evener.schedules.entry import UNIT_TIMES, PipelineTimes, ScheduleEntry, StageTimes
+from evener.schedules.entry import UNIT_TIMES, PipelineTimes, ScheduleEntry, no_closed_form
 from evener.schedules.refusals import several_chunks
 from evener.schedules.shape import ScheduleShape
 from evener.schedules.zb_automatic import automatic_zero_bubble
@@ -24,11 +24,6 @@ def zb_2p(shape: ScheduleShape, times: PipelineTimes | None = None) -> Schedule:
     return automatic_zero_bubble("zb_2p", shape, times, num_held=2 * shape.num_workers)
 
 
-def _makespan_ns(shape: ScheduleShape, times: StageTimes) -> None:
-    """No formula."""
-    del shape, times
-
-
 def _peak_in_flight(shape: ScheduleShape) -> tuple[int, ...]:
     return (min(shape.num_microbatches, 2 * shape.num_workers),) * shape.num_workers
 
@@ -38,7 +33,7 @@ ZB_2P = ScheduleEntry(
     cite="Qi et al., Zero Bubble Pipeline Parallelism, ICLR 2024, sec. 3.1",
     generator=zb_2p,
     peak_in_flight=_peak_in_flight,
-    makespan_ns=_makespan_ns,
+    makespan_ns=no_closed_form,
     unsupported=several_chunks,
     peak_is_exact=False,
     adapted=zb_2p,

@@ -37,11 +37,12 @@ def automatic_zero_bubble(
     microbatch.
     """
     refuse_several_chunks(name, shape)
+    workers = range(shape.num_workers)
     world = ListWorld(
-        capped(times, num_held=num_held),
+        capped(times, workers, num_held=num_held),
         num_workers=shape.num_workers,
         num_microbatches=shape.num_microbatches,
-        workers=range(shape.num_workers),
+        workers=workers,
     )
     best = min(_candidates(world), key=lambda run: (run.span_ns, run.step_ns))
     return best.schedule(name)

@@ -25,7 +25,7 @@ def zb_v(shape: ScheduleShape, times: PipelineTimes | None = None) -> Schedule:
     """
     refuse("zb_v", shape, not_two_chunks)
     order = when_of(v_schedule("zb_v", shape, _write))
-    return fastest_v("zb_v", shape, times, orders=[order], num_held=2 * shape.num_workers)
+    return fastest_v("zb_v", shape, times, orders=[order], num_held=shape.num_workers)
 
 
 def _write(program: VProgram) -> None:

@@ -188,15 +188,17 @@ def test_a_fixed_order_is_kept_and_filled() -> None:
 
 
 def test_a_fixed_order_that_no_cap_has_room_for() -> None:
-    times = capped(equal(2, 1, 1, 1), num_held=2)
+    times = capped(equal(2, 1, 1, 1), range(2), num_held=2)
     when = np.array([[[0, 1, 2], [0, 2, 4]], [[3, 4, 5], [1, 3, 5]]])
     assert chain(times, 3).fill(when) is None
 
 
 def test_what_a_worker_may_hold_is_the_tighter_of_two_caps() -> None:
     times = unequal_times(3)  # 10, 40 and 5 bytes per microbatch
-    assert capped(times, num_held=3).cap_bytes == (30, 120, 15)
-    assert capped(replace(times, cap_bytes=(50, 50, 50)), num_held=3).cap_bytes == (30, 50, 15)
+    assert capped(times, range(3), num_held=3).cap_bytes == (30, 120, 15)
+    assert capped(times, [0, 1, 0], num_held=3).cap_bytes == (45, 120)
+    times = replace(times, cap_bytes=(50, 50, 50))
+    assert capped(times, range(3), num_held=3).cap_bytes == (30, 50, 15)
 
 
 def test_caps_without_room_for_one_microbatch_are_refused() -> None:

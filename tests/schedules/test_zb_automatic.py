@@ -1,8 +1,6 @@
 """ZB-1p and ZB-2p: no more bubble than published, in no more memory than promised."""
 
 import csv
-import time
-from collections.abc import Callable
 from dataclasses import replace
 from decimal import Decimal
 from functools import cache
@@ -139,20 +137,3 @@ def test_a_cap_below_the_limit_is_kept() -> None:
     check(schedule, memory=pipeline_costs(4, times).memory, cap_bytes=caps)
     with pytest.raises(ScheduleError, match="takes 40 bytes, but 39 bytes are left"):
         zb_1p(shape, replace(times, cap_bytes=(20, 39, 10, 10)))
-
-
-@pytest.mark.parametrize(
-    ("num_workers", "num_microbatches", "limit_s"), [(8, 32, 0.05), (32, 128, 0.5)]
-)
-@pytest.mark.parametrize("generator", [zb_1p, zb_2p])
-def test_generation_is_fast(
-    generator: Callable[..., Schedule], num_workers: int, num_microbatches: int, limit_s: float
-) -> None:
-    times = PipelineTimes.equal(num_workers, StageTimes(18513, 18086, 9331), message_ns=626)
-    shape = ScheduleShape(num_workers, num_microbatches)
-    taken_s = []
-    for _ in range(4):  # the first call compiles
-        start_s = time.process_time()
-        generator(shape, times)
-        taken_s.append(time.process_time() - start_s)
-    assert min(taken_s) <= limit_s
