@@ -10,7 +10,7 @@ import numpy as np
 from evener.cost.table import CostTable
 from evener.errors import EvenerError, PlanInfeasible, ScheduleError
 from evener.ir.action import Kind
-from evener.ir.memory import MemoryTable, peak_in_flight
+from evener.ir.memory import MemoryTable, peak_bytes, peak_in_flight
 from evener.ir.passes import lower
 from evener.ir.rules import Resource
 from evener.ir.schedule import Schedule
@@ -151,7 +151,7 @@ class EqualWorld:
         if entry.adapted is not None:
             regular = entry(shape, pipeline_times(regular, costs, caps))
         lowered = lower(regular)
-        peak = max(simulate(lowered, costs).peak_bytes)
+        peak = max(peak_bytes(lowered, costs.memory))
         if self.cap_bytes is not None and peak > self.cap_bytes:
             raise PlanInfeasible(_over_cap(peak, self.cap_bytes, self.share_bytes))
         return lowered, costs
@@ -212,11 +212,16 @@ class PlannedWorld:
         over: tuple[str, ...] = ()
         for with_caps in (False, True):
             partition = balanced(candidate, with_caps=with_caps)
-            if partition is not None:
+            if partition is None:
+                continue
+            try:
                 found = candidate.evaluate(partition)
-                if not found.over:
-                    return candidate.world(found)
-                over = found.over
+            except ScheduleError as error:  # one that adapts to costs has no order within the caps
+                over = error.violations or (error.header,)
+                continue
+            if not found.over:
+                return candidate.world(found)
+            over = found.over
         raise PlanInfeasible("it does not fit into memory", over)
 
     def chain(self, num_stages: int) -> ChainTimes:
