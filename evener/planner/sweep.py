@@ -227,7 +227,7 @@ def _neighbours(partition: Partition) -> Iterator[Partition]:
 
 
 def _lower_bound_ns(problem: Problem) -> int:
-    """No plan of any shape is faster."""
+    """No plan of any shape is faster; shapes whose parameters alone do not fit have no plan."""
     kinds = {
         (
             shape.microbatch_size,
@@ -236,6 +236,7 @@ def _lower_bound_ns(problem: Problem) -> int:
             shape.entry.stage_copies,
         )
         for shape in _shapes(problem, refused=[])
+        if _parameters_fit(problem, shape)
     }
     return min(
         pipeline_bound_ns(
@@ -246,6 +247,20 @@ def _lower_bound_ns(problem: Problem) -> int:
         )
         for size, num_workers, num_microbatches, stage_copies in kinds
     )
+
+
+def _parameters_fit(problem: Problem, shape: Shape) -> bool:
+    """Whether all devices together can hold every copy of the model and its optimizer."""
+    costs = problem.layer_costs(problem.device_types[0], shape.microbatch_size)
+    shared = problem.model.tied_layers
+    own_bytes = sum(
+        cost.parameter_bytes
+        for layer, cost in enumerate(costs)
+        if shared is None or layer != shared[1]  # its matrix is the embedding's
+    )
+    state_bytes = model_state_bytes(own_bytes, problem.profile.dtype, problem.job)
+    num_copies = shape.replicas * shape.entry.stage_copies
+    return num_copies * state_bytes <= sum(problem.cap_bytes)
 
 
 def _too_many_stages(shape: Shape, num_layers: int) -> str:

@@ -21,7 +21,7 @@ def _model(num_layers):
     )
 
 
-def _cost(layer, forward_ns, size, activation_bytes):
+def _cost(layer, forward_ns, size, activation_bytes, parameter_bytes):
     """Backward twice the forward, half of it for the weights; messages are empty."""
     return LayerCost(
         layer=layer,
@@ -32,7 +32,7 @@ def _cost(layer, forward_ns, size, activation_bytes):
         input_grad_ns=size * forward_ns,
         weight_grad_ns=size * forward_ns,
         recompute_ns=size * forward_ns,
-        parameter_bytes=0,
+        parameter_bytes=parameter_bytes,
         activation_bytes=activation_bytes,
         weight_gradient_bytes=activation_bytes,
         input_bytes=0,
@@ -44,7 +44,16 @@ def _cost(layer, forward_ns, size, activation_bytes):
 def make_problem():
     """make_problem([forward_ns per layer], num_workers=..., num_sequences=...) -> Problem."""
 
-    def make(forward_ns, *, num_workers, num_sequences, sizes=(1,), activation_bytes=0, **job):
+    def make(
+        forward_ns,
+        *,
+        num_workers,
+        num_sequences,
+        sizes=(1,),
+        activation_bytes=0,
+        parameter_bytes=0,
+        **job,
+    ):
         model = _model(len(forward_ns))
         profile = Profile(
             model="tiny",
@@ -53,7 +62,7 @@ def make_problem():
             host="paper",
             dtype="float32",
             layers=tuple(
-                _cost(layer.config, own_ns, size, activation_bytes)
+                _cost(layer.config, own_ns, size, activation_bytes, parameter_bytes)
                 for size in sizes
                 for layer, own_ns in zip(model.layers, forward_ns, strict=True)
             ),

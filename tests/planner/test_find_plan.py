@@ -153,3 +153,14 @@ def test_profile_of_another_model(make_problem):
     two = make_problem([1, 1], num_workers=1, num_sequences=1)
     with pytest.raises(ProfileError, match='the profile is of model "tiny"'):
         Problem(one.model, one.cluster, one.job, two.profile)
+
+
+def test_bound_leaves_out_what_cannot_fit(make_problem):
+    # Chimera halves the heavy head's microbatches, but holds the model twice: 2 x (5 layers of
+    # 4 B) x 4 (parameters, gradients, two moments) = 160 B do not fit into 2 x 79 B.
+    # One worker per layer: 4 in front + 3 x 12 of the head = 40; with two heads 4 + 2 x 12 = 28,
+    # but then the load decides: 3 x 24 / 2 = 36.
+    layers = {"num_workers": 2, "num_sequences": 3, "parameter_bytes": 4}
+    roomy = _solve(make_problem([1, 1, 1, 1, 4], **layers, memory_cap_bytes=160))
+    tight = _solve(make_problem([1, 1, 1, 1, 4], **layers, memory_cap_bytes=79))
+    assert (roomy.lower_bound_ns, tight.lower_bound_ns) == (36, 40)
