@@ -2,7 +2,6 @@
 
 import argparse
 import math
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -32,9 +31,8 @@ from evener.planner.compare import (
     compare,
 )
 from evener.planner.problem import Problem
-from evener.report.comparison import Measures, comparison_text, write_comparison
+from evener.report.comparison import Measures, comparison_text, measures_of, write_comparison
 from evener.report.figures import Scale
-from evener.units import format_bytes, format_ns
 
 _FILES = ("model", "cluster", "job", "profile")
 _FLAGS = ("workers", "microbatches", "forward", "backward", "weight", "latency", "memory")
@@ -82,29 +80,20 @@ def run(options: argparse.Namespace) -> int:
     if max(chunks) > _MOST_CHUNKS:
         raise UsageError(f"--chunks {max(chunks)} is too large; give {_MOST_CHUNKS} or less")
     require_writable(options.out)
-    if from_files:
-        world, measures = _planned_world(options), _SIZES
-    else:
-        # Whole numbers stay whole when a worker's share is cut.
-        parts = math.lcm(*chunks)
-        world, measures = _equal_world(options, parts, chunks), _in_units(parts)
+    # Whole numbers stay whole when a worker's share is cut.
+    parts = math.lcm(*chunks)
+    world = _planned_world(options) if from_files else _equal_world(options, parts, chunks)
     found = compare(world, chunks=chunks)
+    measures = measures_of(found) if from_files else _in_units(parts)
     if options.out is not None:
         title = f"Schedules for {world.num_workers} workers, {world.num_microbatches} microbatches"
         with writing(options.out):
             write_comparison(options.out, found, measures, title=title)
     if options.json:
-        print_json(_as_json(world, found, None if from_files else math.lcm(*chunks)))
+        print_json(_as_json(world, found, None if from_files else parts))
     else:
         print_text(comparison_text(found, measures))
     return 0
-
-
-_SIZES = Measures(
-    time=partial(format_ns, digits=4),
-    memory=partial(format_bytes, digits=3),
-    message_size=partial(format_bytes, digits=3),
-)
 
 
 def _in_units(parts: int) -> Measures:

@@ -8,7 +8,7 @@ from importlib.resources import files
 from pathlib import Path
 
 from evener.planner.compare import ComparedSchedule, Comparison
-from evener.report.figures import Scale, format_share
+from evener.report.figures import Scale, format_share, memory_scale, time_scale
 from evener.report.picture import timeline_svg
 from evener.report.text import plain_table
 
@@ -31,6 +31,16 @@ class Measures:
     message_size: Callable[[int], str] | None = None
     note: str = ""
     axis: Scale | None = None
+
+
+def measures_of(comparison: Comparison) -> Measures:
+    """For times in nanoseconds and sizes in bytes: one unit for each column."""
+    rows = comparison.compared
+    return Measures(
+        time=time_scale(schedule.step_ns for schedule in rows).with_unit,
+        memory=memory_scale(schedule.peak_bytes for schedule in rows).with_unit,
+        message_size=memory_scale(schedule.message_bytes for schedule in rows).with_unit,
+    )
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from evener.planner.compare import EqualWorld, compare
-from evener.report.comparison import Measures, comparison_html, comparison_text
+from evener.report.comparison import Measures, comparison_html, comparison_text, measures_of
 from evener.schedules import SCHEDULES, StageTimes
 
 MEASURES = Measures(time=str, memory=str, note="times in beats")
@@ -39,6 +39,15 @@ def test_sizes_of_messages_have_a_column_where_they_are_known(found):
     measures = replace(MEASURES, message_size=lambda size: f"{size} B")
     heading, _, row, *_ = comparison_text(found, measures).splitlines()
     assert heading.index("sent") < row.index("0 B") + 3 == heading.index("sent") + 4
+
+
+def test_a_column_has_one_unit():
+    # GPipe takes (2 + 1) x 400 us, and (1 + 1) x 400 with one microbatch less
+    times = StageTimes(100_000, 200_000, 100_000)
+    found = compare(EqualWorld(2, 2, times), schedules={"gpipe": SCHEDULES["gpipe"]})
+    measures = measures_of(found)
+    assert (measures.time(1_200_000), measures.time(800_000)) == ("1.200 ms", "0.800 ms")
+    assert measures.memory(4) == "4 B"
 
 
 def test_page_needs_no_other_file(found):
