@@ -96,7 +96,7 @@ class State(NamedTuple):
 
 
 class Taken(NamedTuple):
-    """The actions in the order in which they start; all int64[number of actions]."""
+    """The actions, those of a worker in its order; all int64[number of actions]."""
 
     cell: Int
     kind: Int

@@ -137,6 +137,15 @@ class ListRun:
         return ends
 
     @property
+    def when(self) -> Int:
+        """[F and I, stage, microbatch], the place of each; for ``ListWorld.fill``."""
+        when = np.zeros((3, self.world.num_stages, self.world.num_microbatches), dtype=np.int64)
+        stage = self.arrays.stage[self.arrays.lane[self.taken.cell]]
+        microbatch = self.arrays.microbatch[self.taken.cell]
+        when[self.taken.kind, stage, microbatch] = np.arange(len(stage))
+        return when[:2]
+
+    @property
     def step_ns(self) -> int:
         """When the last action ends."""
         return int(self.end_ns.max())
