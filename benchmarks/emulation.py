@@ -1,7 +1,8 @@
 """Prediction = execution: ``python -m benchmarks.emulation [--clock NAME]... [--workers N]...``.
 
-Every schedule runs in real gloo processes, one per worker, on each clock, without and with 5 ms of
-link latency, and is compared with the simulation of the same lowered schedule:
+Four schedules (all with ``--all``) run in real gloo processes, one per worker, on each clock,
+without and with 5 ms of link latency, and are compared with the simulation of the same lowered
+schedule:
 
 - virtual: costs from a random table; number of actions whose start or end differs;
 - measured: a real model whose stages have random numbers of layers, predicted from the medians of
@@ -33,6 +34,7 @@ from evener.schedules import SCHEDULES, ScheduleShape
 from evener.sim import simulate
 from evener.spec.job import JobSpec
 from evener.spec.model import ModelSpec
+from evener.testing.conformance import shape_for
 
 MS = 1_000_000
 NAMES = ("gpipe", "one_f_one_b", "interleaved_one_f_one_b", "zb_h1")
@@ -53,12 +55,16 @@ class World:
 
     @property
     def compute_only(self) -> Schedule:
-        chunks = 2 if self.name.startswith("interleaved") else 1
-        return SCHEDULES[self.name](ScheduleShape(self.num_workers, self.num_workers, chunks))
+        entry = SCHEDULES[self.name]
+        if self.name.startswith("interleaved"):
+            return entry(ScheduleShape(self.num_workers, self.num_workers, 2))
+        return entry(shape_for(entry, self.num_workers, self.num_workers))
 
     @property
     def random(self) -> np.random.Generator:
-        return np.random.default_rng([self.num_workers, self.latency_ns, NAMES.index(self.name)])
+        return np.random.default_rng(
+            [self.num_workers, self.latency_ns, list(SCHEDULES).index(self.name)]
+        )
 
     def costs(self, schedule: Schedule, unit_ns: int) -> CostTable:
         """Actions of one to two units, NORM and STEP of one MS, messages of up to half a unit."""
@@ -179,9 +185,9 @@ def is_compute(action: Action) -> bool:
     return RULES[action.kind].stream is Stream.COMPUTE
 
 
-def worlds(workers: tuple[int, ...]) -> Iterator[World]:
+def worlds(workers: tuple[int, ...], names: tuple[str, ...]) -> Iterator[World]:
     for num_workers in workers:
-        for name in NAMES:
+        for name in names:
             for latency_ns in LATENCIES_NS:
                 yield World(name, num_workers, latency_ns)
 
@@ -190,12 +196,14 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--clock", action="append", choices=CLOCKS)
     parser.add_argument("--workers", action="append", type=int, choices=WORKERS)
+    parser.add_argument("--all", action="store_true", help="every registered schedule")
     options = parser.parse_args()
+    names = tuple(SCHEDULES) if options.all else NAMES
     clocks = tuple(options.clock or CLOCKS)
     print(f"{'workers':>7}  {'schedule':24} {'latency':>7}  {'clock':8} {'step':>9}  difference")
     worst = dict.fromkeys(clocks, 0.0)
     is_in_order = True
-    for world in worlds(tuple(options.workers or WORKERS)):
+    for world in worlds(tuple(options.workers or WORKERS), names):
         for clock in clocks:
             timeline, differs = RUNS[clock](world)
             in_order = has_order_of_schedule(timeline)
