@@ -7,15 +7,19 @@ from evener.executor.verify import Case
 from evener.ir.action import Action, Kind
 from evener.ir.passes import replicate
 from evener.ir.schedule import Schedule
-from evener.schedules import SCHEDULES, ScheduleShape, one_f_one_b, split_backward
+from evener.schedules import SCHEDULES, ScheduleEntry, ScheduleShape, one_f_one_b, split_backward
 from evener.spec.job import AdamSpec, SgdSpec
 
 Holders = Sequence[Sequence[int]]
 """Per stage, the workers that take its microbatches in turn; one named twice takes more."""
 
 MICROBATCHES = range(1, 10)
+
 CHUNKS = {1: (1, 2, 3, 4), 2: (1, 2, 3), 3: (1, 2), 4: (1, 2)}
-"""Per number of workers, how many stages each holds in the interleaved schedule."""
+"""Per number of workers, how many stages each may hold in schedules that hold several."""
+
+COVERING = ((1, 3), (2, 1), (2, 6), (3, 7), (4, 8))
+"""(workers, microbatches) of the small part of the grid."""
 
 SPREADS: dict[str, Holders] = {
     "2 then 1 then 3": ((0, 1, 1), (2,), (3, 4, 4, 5, 5)),
@@ -58,26 +62,33 @@ def spread(
 
 def all_cases() -> Iterator[Case]:
     """Everything that ``verify --all`` trains under."""
-    yield from _named_schedules(MICROBATCHES)
+    yield from _named_schedules()
     yield from _spreads((6, 9))
     yield from _features()
 
 
 def covering_cases() -> Iterator[Case]:
     """A few of them that together meet every schedule, spread and feature."""
-    yield from _named_schedules((1, 3, 8))
+    for entry in SCHEDULES.values():
+        for num_workers, num_microbatches in COVERING:
+            # Most stages, so that every worker holds several where the schedule can.
+            yield from list(_shapes(entry, num_workers, num_microbatches))[-1:]
     yield from _spreads((7,))
     yield from _features()
 
 
-def _named_schedules(microbatches: Sequence[int]) -> Iterator[Case]:
+def _named_schedules() -> Iterator[Case]:
     for entry in SCHEDULES.values():
-        for num_workers, chunks in CHUNKS.items():
-            for num_chunks in chunks:
-                for num_microbatches in microbatches:
-                    shape = ScheduleShape(num_workers, num_microbatches, num_chunks)
-                    if entry.unsupported(shape) is None:
-                        yield Case(entry(shape))
+        for num_workers in CHUNKS:
+            for num_microbatches in MICROBATCHES:
+                yield from _shapes(entry, num_workers, num_microbatches)
+
+
+def _shapes(entry: ScheduleEntry, num_workers: int, num_microbatches: int) -> Iterator[Case]:
+    for num_chunks in CHUNKS[num_workers]:
+        shape = ScheduleShape(num_workers, num_microbatches, num_chunks)
+        if entry.unsupported(shape) is None:
+            yield Case(entry(shape))
 
 
 def _spreads(microbatches: Sequence[int]) -> Iterator[Case]:

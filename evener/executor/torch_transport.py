@@ -28,6 +28,7 @@ from evener.executor.packing import Layout, shapes_changed
 from evener.executor.transport import Done, Handle
 
 _LOOK_EVERY_S = 0.02
+_MUCH_BYTES = 8 << 20
 
 
 class TorchTransport:
@@ -99,6 +100,11 @@ class TorchTransport:
             return Done(tensor)
         operation = dist.ReduceOp.MAX if maximum else dist.ReduceOp.SUM
         work = dist.all_reduce(tensor, operation, group=self._groups[members], async_op=True)
+        assert work is not None
+        return _Reduction(work, tensor)
+
+    def broadcast(self, tensor: Tensor, source: int) -> Handle:
+        work = dist.broadcast(tensor, source, async_op=True)
         assert work is not None
         return _Reduction(work, tensor)
 
@@ -237,13 +243,15 @@ class _Keeper(Protocol):
 class _WaitingKeeper:
     """A gloo send cannot be asked whether it has ended, only waited for: a thread does that.
 
-    It looks from time to time only: to be woken up for every message would slow down the main
-    thread, with which it shares the interpreter, by more than the message itself does.
+    It looks from time to time only, and only when much is kept: to be woken up for every message
+    would slow down the main thread, with which it shares the interpreter, by more than the message
+    itself does.
     """
 
     def __init__(self) -> None:
         self._sending: deque[tuple[dist.Work, Tensor]] = deque()
-        self._any = threading.Event()
+        self._kept_bytes = 0  # since somebody waited last; need not be exact
+        self._is_much = threading.Event()
         self._lock = threading.Lock()  # held by the one who waits
         self._is_closed = False
         self._failure: RuntimeError | None = None
@@ -252,13 +260,14 @@ class _WaitingKeeper:
 
     def keep(self, work: dist.Work, buffer: Tensor) -> None:
         self._sending.append((work, buffer))
-        if not self._any.is_set():
-            self._any.set()
+        self._kept_bytes += buffer.nbytes
+        if self._kept_bytes > _MUCH_BYTES and not self._is_much.is_set():
+            self._is_much.set()
 
     def _look(self) -> None:
         while not self._is_closed:
-            self._any.wait()
-            self._any.clear()
+            self._is_much.wait()
+            self._is_much.clear()
             time.sleep(_LOOK_EVERY_S)
             try:
                 self._wait_for_all()
@@ -267,6 +276,7 @@ class _WaitingKeeper:
 
     def _wait_for_all(self) -> None:
         with self._lock:
+            self._kept_bytes = 0
             while self._sending:
                 self._sending[0][0].wait()
                 self._sending.popleft()
@@ -278,7 +288,7 @@ class _WaitingKeeper:
 
     def close(self) -> None:
         self._is_closed = True
-        self._any.set()
+        self._is_much.set()
         self._thread.join()
 
 

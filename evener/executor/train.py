@@ -106,8 +106,6 @@ class Trainer:
         self._generators = KeyedGenerators(self.options.device)
         self._clock_offset_ns: int | None = None
         self._evaluation_loops: dict[int, Loop] = {}
-        # A worker without stages takes no part in NORM, but is told the result.
-        self._first_holder = min(group[0] for group in self.schedule.workers_of_stage)
 
     @property
     def model(self) -> WorkerModel:
@@ -184,16 +182,19 @@ class Trainer:
         return StepResult(loss, state.count, losses, grad_norm, outputs=state.outputs)
 
     def _share(self, state: StepState) -> tuple[tuple[float, ...], float | None]:
-        """Every microbatch's loss and the norm, from a worker that has it to all."""
+        """Every microbatch's loss and the norm, from the workers that have them to all."""
         row = torch.zeros(len(state.microbatches) + 2, dtype=torch.float64)
         for microbatch, loss in state.losses.items():
             row[microbatch] = loss
-        if state.grad_norm is not None and self.transport.worker == self._first_holder:
+        holders = self.schedule.workers_of_stage[-1]
+        if state.grad_norm is not None and self.transport.worker == holders[0]:
             row[-2:] = torch.tensor([state.grad_norm, 1.0], dtype=torch.float64)
-        if self.transport.num_workers > 1:
-            everybody = tuple(range(self.transport.num_workers))
-            row = row.to(self.options.device)
+        row = row.to(self.options.device)
+        everybody = tuple(range(self.transport.num_workers))
+        if len(holders) > 1:
             self.transport.all_reduce(everybody, row).wait()
+        elif len(everybody) > 1:
+            self.transport.broadcast(row, holders[0]).wait()
         *losses, grad_norm, has_norm = row.tolist()
         return tuple(losses), grad_norm if has_norm else None
 

@@ -67,6 +67,10 @@ class Transport(Protocol):
         """
         ...
 
+    def broadcast(self, tensor: Tensor, source: int) -> Handle:
+        """Start to fill ``tensor`` on all workers with that of ``source``, in place."""
+        ...
+
     def gather(self, value: Any) -> list[Any]:
         """Everybody's value, by worker: a collective over all, outside of the steps."""
         ...

@@ -6,6 +6,7 @@ the same numbers under every plan, in a single process, and again when a forward
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import lru_cache
 
 import torch
 
@@ -18,10 +19,15 @@ def key(seed: int, step: int, layer: int, microbatch: int) -> int:
     seed: of the job. step: number of the training call. layer: index in the whole model.
     microbatch: index within the step.
     """
+    return _splitmix64(_mixed(seed, step, layer) ^ microbatch) >> 1
+
+
+@lru_cache(maxsize=1024)  # a step asks for each of its layers once per microbatch
+def _mixed(seed: int, step: int, layer: int) -> int:
     mixed = 0
-    for part in (seed, step, layer, microbatch):
+    for part in (seed, step, layer):
         mixed = _splitmix64(mixed ^ (part & _MASK))
-    return mixed >> 1
+    return mixed
 
 
 def _splitmix64(state: int) -> int:

@@ -77,8 +77,11 @@ class Stage(nn.Module):
         ):
             if draw is not None:
                 draw.generators.seed(key(draw.seed, draw.step, layer_index, index))
-            named = {name: microbatch[name] for name in extras if name in microbatch}
-            value = layer(value, **named)
+            if extras:
+                named = {name: microbatch[name] for name in extras if name in microbatch}
+                value = layer(value, **named)
+            else:
+                value = layer(value)
         return value
 
     def computing(self, device: torch.device) -> Any:

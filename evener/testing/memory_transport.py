@@ -120,6 +120,12 @@ class MemoryTransport:
             tensor.copy_(tensor.maximum(other) if maximum else tensor + other)
         return (tensor,)
 
+    def broadcast(self, tensor: "Tensor", source: int) -> "Handle":
+        name = self._next("broadcast")
+        if self.worker == source:
+            self.network.leave(name, self.worker, tensor.clone())
+        return _Deferred(lambda: (tensor.copy_(self.network.all_left(name, 1)[0]),))
+
     def gather(self, value: Any) -> list[Any]:
         name = self._next("gather")
         self.network.leave(name, self.worker, value)

@@ -135,6 +135,17 @@ def check_reductions(transport: "Transport") -> None:
             assert tensor.tolist() == [sum(group) + 0.5 * len(group)]
 
 
+def check_broadcasts(transport: "Transport") -> None:
+    """From each worker to all, several in flight."""
+    import torch
+
+    tensors = [torch.full((2,), float(transport.worker)) for _ in range(NUM_WORKERS)]
+    started = [transport.broadcast(tensor, source) for source, tensor in enumerate(tensors)]
+    for source, (tensor, handle) in enumerate(zip(tensors, started, strict=True)):
+        handle.wait()
+        assert tensor.tolist() == [source, source]
+
+
 def check_gathering(transport: "Transport") -> None:
     """Everybody's values, by worker, also between messages that are under way."""
     import torch
@@ -159,6 +170,7 @@ TRANSPORT_CHECKS: tuple[Callable[["Transport"], None], ...] = (
     check_changed_shapes_are_refused,
     check_received_tensors_are_ones_own,
     check_reductions,
+    check_broadcasts,
     check_gathering,
 )
 
