@@ -1,12 +1,15 @@
 """A schedule and its costs from a few flags, without any file."""
 
 import argparse
+from collections.abc import Callable
 from dataclasses import dataclass
 from decimal import Decimal
+from pathlib import Path
 
 from evener.cli.inputs import amount, require_name, whole_number
 from evener.cost.table import CostTable
 from evener.errors import ScheduleError, UsageError
+from evener.export import read_schedule
 from evener.ir.schedule import Schedule
 from evener.schedules import (
     SCHEDULES,
@@ -30,7 +33,11 @@ def add_shape(parser: argparse.ArgumentParser) -> None:
         "times are numbers in any one unit; the answer is in the same unit, but in files of"
         " timelines it is a millisecond",
     )
-    group.add_argument("--schedule", metavar="NAME", help=", ".join(SCHEDULES))
+    group.add_argument(
+        "--schedule",
+        metavar="NAME",
+        help=f"{', '.join(SCHEDULES)}; or a file of torch's (.csv) or ours (.txt)",
+    )
     group.add_argument("--stages", metavar="N", help="stages in all (default 4)")
     group.add_argument("--workers", metavar="N", help="default: one per stage")
     add_times(group)
@@ -51,6 +58,7 @@ def add_times(group: argparse._ArgumentGroup) -> None:
 SHAPE_FLAGS = (
     "stages", "workers", "microbatches", "forward", "backward", "weight", "latency", "split",
 )  # fmt: skip
+SCHEDULE_SUFFIXES = (".csv", ".txt")
 _FILES = ("plan", "profile", "cluster")
 
 
@@ -82,30 +90,45 @@ def is_from_flags(options: argparse.Namespace) -> bool:
 
 
 def world_from_flags(options: argparse.Namespace, *, ticks: int = TICKS) -> FlagWorld:
-    """The schedule with equal stages that the flags ask for.
+    """The schedule that the flags ask for, with equal stages.
 
     ticks: nanoseconds of one unit of the flags' times.
 
     Raises UsageError or ScheduleError that names the flag and what would be possible.
     """
-    require_name(options.schedule, SCHEDULES, "schedule")
-    entry = SCHEDULES[options.schedule]
-    shape = _shape(options)
-    reason = entry.unsupported(shape)
-    if reason is not None:
-        raise ScheduleError(f"{entry.name} cannot have this shape", [f"{entry.name} {reason}"])
-    num_forwards = shape.num_stages * shape.num_microbatches
+    num_forwards, make = _chosen(options)
     times, latency_ns = times_from_flags(options, num_forwards=num_forwards, ticks=ticks)
-    schedule = entry(shape, PipelineTimes.equal(shape.num_stages, times, message_ns=latency_ns))
+    schedule = make(times, latency_ns)
     costs = CostTable.uniform(
-        shape.num_workers,
-        shape.num_stages,
+        schedule.num_workers,
+        schedule.num_stages,
         forward_ns=times.forward_ns,
         input_ns=times.input_grad_ns,
         weight_ns=times.weight_grad_ns,
         latency_ns=latency_ns,
     )
     return FlagWorld(split_backward(schedule) if options.split else schedule, costs)
+
+
+def _chosen(options: argparse.Namespace) -> tuple[int, Callable[[StageTimes, int], Schedule]]:
+    """How many forwards a step has, and how to make its schedule for times and a latency."""
+    if Path(options.schedule).suffix in SCHEDULE_SUFFIXES:
+        given = [name for name in ("stages", "workers", "microbatches") if getattr(options, name)]
+        if given:
+            raise UsageError(_sizes_of_file(options.schedule, given))
+        schedule = read_schedule(options.schedule)
+        return schedule.num_stages * schedule.num_microbatches, lambda times, latency_ns: schedule
+    require_name(options.schedule, SCHEDULES, "schedule")
+    entry, shape = SCHEDULES[options.schedule], _shape(options)
+    reason = entry.unsupported(shape)
+    if reason is not None:
+        raise ScheduleError(f"{entry.name} cannot have this shape", [f"{entry.name} {reason}"])
+
+    def make(times: StageTimes, latency_ns: int) -> Schedule:
+        equal = PipelineTimes.equal(shape.num_stages, times, message_ns=latency_ns)
+        return entry(shape, equal)
+
+    return shape.num_stages * shape.num_microbatches, make
 
 
 def times_from_flags(
@@ -200,4 +223,11 @@ def _too_long(most: int) -> str:
     return (
         f"all times of a step together are more than {most:,} units; give shorter times, or fewer"
         " stages and microbatches"
+    )
+
+
+def _sizes_of_file(file: str, flags: list[str]) -> str:
+    return (
+        f"--{' and --'.join(flags)}: {file} says itself how large the schedule is; leave"
+        f" {'it' if len(flags) == 1 else 'them'} out"
     )

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from evener.cli.inputs import add_json, add_plan, require_few
 from evener.cli.output import print_json, print_text, progress_bar
 from evener.cli.parser import Verbs, add_verb
+from evener.cli.shapes import SCHEDULE_SUFFIXES
 from evener.errors import UsageError
 from evener.export import read_schedule
 from evener.ir.plan import Plan
@@ -64,7 +65,7 @@ def run(options: argparse.Namespace) -> int:
 
 def _read(path: Path) -> Plan | Schedule:
     """A plan, or a schedule of another tool or in our own text form."""
-    read = read_schedule if path.suffix in (".csv", ".txt") else Plan.load
+    read = read_schedule if path.suffix in SCHEDULE_SUFFIXES else Plan.load
     plan = read(path)
     require_few(plan.num_workers, "verify")
     return plan

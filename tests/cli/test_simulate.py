@@ -74,3 +74,11 @@ def test_the_text_of_a_plan_has_units(call, here: Path) -> None:
     step_ns = json.loads((here / "predicted.json").read_text())["end_ns"]
     assert f"step time       {max(step_ns) / 1e6:.3f} ms" in text
     assert "KiB" in text
+
+
+def test_schedule_of_another_tool(call, tmp_path):
+    # torch's CSV, F 1 and B 2; worker 1: 1 + 2 x 3, then worker 0's last B: 1 + 6 + 2
+    file = tmp_path / "order.csv"
+    file.write_text("0F0,0F1,0B0,0B1\n1F0,1B0,1F1,1B1\n")
+    values = call(f"simulate --schedule {file} --json").json
+    assert (values["makespan"], values["peak_in_flight"]) == (9, [2, 1])
