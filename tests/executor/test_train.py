@@ -38,6 +38,21 @@ def test_gradients_and_loss_are_those_of_one_backward(tiny: Any, holders: Any) -
         assert len(result.microbatch_losses) == 3
 
 
+@pytest.mark.parametrize("num_microbatches", [1, 2, 5])
+def test_gradients_do_not_depend_on_the_number_of_microbatches(
+    tiny: Any, num_microbatches: int
+) -> None:
+    plan = tiny.plan(tiny.schedule(CHAIN, num_microbatches), ((0, 2), (2, 3)))
+
+    def work(trainer: Trainer) -> dict[str, Tensor]:
+        found = tiny.gradients_of(trainer)
+        trainer.step({"inputs": tiny.rows(7)})
+        return found
+
+    ours = tiny.merged(tiny.train(plan, tiny.mlp, work))
+    tiny.assert_close(ours, tiny.whole(tiny.seeded(tiny.mlp), tiny.rows(7)))
+
+
 def test_a_step_moves_the_parameters_by_the_learning_rate(tiny: Any) -> None:
     plan = tiny.plan(tiny.schedule(CHAIN, 2), ((0, 2), (2, 3)))
 

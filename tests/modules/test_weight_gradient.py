@@ -11,7 +11,7 @@ from torch.autograd.graph import get_gradient_edge
 from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
 
-from evener.modules.weight_gradient import WeightGradientStore
+from evener.modules.weight_gradient import WeightGradientStore, deferrable_linears
 
 
 def double(module: nn.Module) -> nn.Module:
@@ -239,6 +239,14 @@ def test_a_weight_with_a_hook_is_done_in_i() -> None:
     deferred = store.input_backward([module(torch.randn(2, 4)).sum()], [None])
     assert len(seen) == 1
     assert deferred.num_bytes == 0
+
+
+def test_a_compiled_module_is_done_in_i() -> None:
+    # torch.compile hides the module inside of another one under this name.
+    compiled = nn.Module()
+    compiled.add_module("_orig_mod", nn.Linear(4, 4))
+    outside = nn.Linear(4, 4)
+    assert list(deferrable_linears(nn.ModuleList([compiled, outside]))) == [outside]
 
 
 def test_detach_gives_the_module_back() -> None:
