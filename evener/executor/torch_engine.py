@@ -95,6 +95,8 @@ class TorchEngine:
             Kind.W: self._weight_backward,
         }
         self._step = _NO_STEP
+        self._is_training: bool | None = None
+        self._signatures: list[Hashable] = []
         self._on_device: dict[int, Microbatch] = {}
         # What has come and was not used yet, by the cell that will use it.
         self._arrived: dict[Cell, tuple[Skeleton, list[Tensor]]] = {}
@@ -118,8 +120,11 @@ class TorchEngine:
     def begin_step(self, step: StepState) -> None:
         """Take over the data of a step."""
         self._step = step
-        for stage in self.model.stages.values():
-            stage.train(step.learns)
+        self._signatures = [(step.learns, signature(each)) for each in step.microbatches]
+        if step.learns != self._is_training:
+            self._is_training = step.learns
+            for stage in self.model.stages.values():
+                stage.train(step.learns)
 
     def end_step(self) -> None:
         """Let the data go; nothing may be left over."""
@@ -131,7 +136,7 @@ class TorchEngine:
     # What the loop calls
 
     def signature(self, microbatch: int) -> Hashable:
-        return self._step.learns, signature(self._step.microbatches[microbatch])
+        return self._signatures[microbatch]
 
     def run(self, action: Action) -> None:
         if action.kind is Kind.STEP:

@@ -184,8 +184,8 @@ class Trainer:
     def _share(self, state: StepState) -> tuple[tuple[float, ...], float | None]:
         """Every microbatch's loss and the norm, from the workers that have them to all."""
         row = torch.zeros(len(state.microbatches) + 2, dtype=torch.float64)
-        for microbatch, loss in state.losses.items():
-            row[microbatch] = loss
+        if state.losses:
+            row[list(state.losses)] = torch.stack(list(state.losses.values())).to(row)
         holders = self.schedule.workers_of_stage[-1]
         if state.grad_norm is not None and self.transport.worker == holders[0]:
             row[-2:] = torch.tensor([state.grad_norm, 1.0], dtype=torch.float64)
