@@ -3,22 +3,14 @@
 from pathlib import Path
 
 import evener
-from evener.spec import build_spec, load_toml
+from evener.spec import load_toml
 
 RECIPES = Path(__file__).parent.parent / "recipes"
 
 model = load_toml(RECIPES / "models/nemotron-nano-v2-9b.toml", evener.ModelSpec)
 cluster = load_toml(RECIPES / "clusters/four-gpus.toml", evener.ClusterSpec)
 profile = evener.Profile.load(RECIPES / "profiles/nemotron-nano-v2-9b.json")
-job = build_spec(
-    {
-        "global_batch_sequences": 7,  # not to be divided over replicas: one pipeline
-        "sequence_length": 4096,
-        "dtypes": {"parameters": "bfloat16", "activations": "bfloat16"},
-    },
-    evener.JobSpec,
-    file="job",
-)
+job = load_toml(RECIPES / "jobs/nemotron-step.toml", evener.JobSpec)
 for planner in ("uniform", "sweep"):
     found = evener.find_plan(model, cluster, job, profile, planner=planner)
     print(

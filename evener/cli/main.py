@@ -31,6 +31,11 @@ VERBS = {
     "export": export,
 }
 
+_NEEDS_TORCH = (
+    "this verb needs torch, which is not installed; from a checkout: pip install '.[train]',"
+    " without a GPU: pip install -c constraints/cpu.txt '.[train]'"
+)
+
 _EXAMPLE = """\
 example:
   evener simulate --schedule one_f_one_b --stages 4 --microbatches 8 --forward 1 --backward 2
@@ -54,9 +59,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
         try:
             return _run(sys.argv[1:] if arguments is None else list(arguments))
         finally:
-            sys.stdout.flush()
+            if sys.stdout is not None:  # None if this process was started with it closed
+                sys.stdout.flush()
     except (EvenerError, UnitError) as error:
         print(f"evener: {error}", file=sys.stderr)
+        return USER_ERROR
+    except ModuleNotFoundError as error:
+        if error.name != "torch":
+            raise
+        print(f"evener: {_NEEDS_TORCH}", file=sys.stderr)
         return USER_ERROR
     except MemoryError:
         print("evener: there is not enough memory for this; ask for less", file=sys.stderr)
@@ -64,10 +75,24 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         print("evener: interrupted", file=sys.stderr)
         return INTERRUPTED
-    except BrokenPipeError:
-        # Whoever read our output has closed it; Python would complain again at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except BrokenPipeError:  # whoever read our output has closed it
+        _silence_output()
         return 0
+    except OSError as error:
+        if error.filename is not None:  # it is about a file, not about the output
+            raise
+        _silence_output()
+        print(f"evener: {_not_printed(error)}", file=sys.stderr)
+        return USER_ERROR
+
+
+def _silence_output() -> None:
+    """Let what is left to print go nowhere; Python would complain again at exit."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _not_printed(error: OSError) -> str:
+    return f"the output cannot be written: {error.strerror}; send it to another place"
 
 
 def _run(arguments: list[str]) -> int:

@@ -16,7 +16,14 @@ from evener.cli.inputs import (
     require_ranks,
     whole_numbers,
 )
-from evener.cli.output import print_json, print_text, progress_bar, require_writable, write_file
+from evener.cli.output import (
+    print_json,
+    print_text,
+    progress_bar,
+    require_writable,
+    warn,
+    write_file,
+)
 from evener.cli.parser import Verbs, add_verb
 from evener.cost.profile import Profile
 from evener.errors import UsageError
@@ -73,6 +80,7 @@ def run(options: argparse.Namespace) -> int:
         )
     if os.environ.get("RANK", "0") != "0":
         return 0  # all ranks have the same profile
+    warn(profile.unsteady)
     if options.out is not None:
         write_file(options.out, profile.model_dump_json(indent=1) + "\n")
     if options.json:

@@ -93,3 +93,9 @@ def progress_bar(title: str, *, quiet: bool = False) -> Iterator[Progress]:
 def _unwritable(path: Path, flag: str, error: OSError) -> str:
     name = str(path) if len(str(path)) <= 80 else f"{str(path)[:80]}..."
     return f"{flag} {name} cannot be written: {error.strerror}; name another place"
+
+
+def warn(text: str | None) -> None:
+    """Say on the error stream what does not stop the work; nothing if there is nothing to say."""
+    if text is not None:
+        print(f"evener: warning: {text}", file=sys.stderr)

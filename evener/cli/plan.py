@@ -28,6 +28,7 @@ from evener.cli.output import (
     print_text,
     progress_bar,
     require_writable,
+    warn,
     write_file,
 )
 from evener.cli.parser import Verbs, add_verb
@@ -82,6 +83,7 @@ def run(options: argparse.Namespace) -> int:
             {"model": model, "cluster": cluster, "job": job, "profile": profile}, options
         )
         return 0
+    warn(profile.unsteady)
     stop = _StopOnInterrupt(NeverStop() if limit_s is None else MaxRuntime(limit_s))
     with stop, progress_bar("planning", quiet=options.json) as bar:
         result = find_plan(

@@ -36,6 +36,10 @@ Ratio = Annotated[float, Field(ge=0, le=1e6)]
 Name = Annotated[str, Field(min_length=1)]
 
 
+_STEADY = 0.5
+"""Spread of a quiet machine with some margin."""
+
+
 class _Record(BaseModel):
     model_config = ConfigDict(
         frozen=True,
@@ -150,6 +154,17 @@ class Profile(_Record):
     def by_key(self) -> dict[LayerKey, LayerCost]:
         """The layer costs by what they are looked up by."""
         return dict(zip(self._keys, self.layers, strict=True))
+
+    @property
+    def unsteady(self) -> str | None:
+        """A sentence, if times varied so much that predictions from them deserve no trust."""
+        worst = max(self.layers, key=lambda cost: cost.spread, default=None)
+        if worst is None or worst.spread <= _STEADY:
+            return None
+        return (
+            f"the times of {worst.layer} varied by {worst.spread:.0%} of their median: the machine"
+            " was busy; measure again when it is not"
+        )
 
     def costs_of(self, keys: Sequence[LayerKey]) -> list[LayerCost]:
         """One cost per key.

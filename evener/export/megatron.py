@@ -18,7 +18,7 @@ from pathlib import Path
 from evener.export.exporter import Reason, require_supported
 from evener.export.megatron_layout import format_layout
 from evener.export.megatron_order import group_sizes, megatron_order
-from evener.export.parts import parts_reasons, stage_parts
+from evener.export.parts import parts_reasons, stage_parts, unequal_blocks
 from evener.export.reasons import (
     data_parallel_stages,
     rank_lines,
@@ -46,7 +46,10 @@ class Megatron:
         ]
         placement = placement or list(_other_placement(schedule))
         return [
-            *parts_reasons(self.target, plan, model),
+            *(
+                parts_reasons(self.target, plan, model)
+                or (unequal_blocks(self.target, model) if model is not None else ())
+            ),
             *several_devices(self.target, plan),
             *(placement or _other_order(schedule)),
         ]

@@ -116,6 +116,20 @@ def _is_in_block(before: Layer, layer: Layer, after: Layer) -> bool:
     return layer.kind in _FEEDFORWARD and before.kind == "attention"
 
 
+def unequal_blocks(system: str, model: ModelSpec) -> Iterator[Reason]:
+    """For a system that builds all blocks from one set of sizes: what differs between ours."""
+    specs: dict[str, dict[str, str]] = {}
+    for layer in model.layers[1:-1]:
+        role = "feed-forward" if layer.kind in _FEEDFORWARD else layer.kind
+        specs.setdefault(role, {}).setdefault(str(layer.spec), layer.config)
+    for role, configs in specs.items():
+        if len(configs) > 1:
+            yield Reason(
+                f"the {role} layers {', '.join(configs.values())} differ: {system} builds every "
+                "block from the same flags; plan a model of equal blocks, or run this one here"
+            )
+
+
 def _cut_blocks(system: str, plan: Plan, model: ModelSpec) -> Iterator[Reason]:
     for stage, (start, _) in enumerate(plan.partition):
         if model.layers[start].kind in _FEEDFORWARD:

@@ -23,6 +23,7 @@ from evener.schedules import SCHEDULES, ScheduleShape
 
 _MOST_CHUNKS = 4
 _NUM_IMPROVED = 3
+_MOST_MISSES = 8
 
 
 def plan_sweep(
@@ -34,13 +35,13 @@ def plan_sweep(
     """
     del seed  # nothing here is random
     start_s = time.monotonic()
-    sweep = _Sweep(problem, stop, progress)
+    sweep = _Sweep(problem, stop, progress, _lower_bound_ns(problem))
     sweep.try_all()
     if not sweep.found:
         raise PlanInfeasible("no plan fits", sweep.misses())
     sweep.improve()
     candidate, best = sweep.best()
-    bound_ns = _lower_bound_ns(problem)
+    bound_ns = sweep.bound_ns
     status = Status.STOPPED if sweep.stopped else Status.SEARCHED
     return candidate.result(
         best,
@@ -59,6 +60,7 @@ class _Sweep:
     problem: Problem
     stop: StoppingCriterion
     progress: Progress
+    bound_ns: int
     found: list[tuple[Candidate, Evaluated]] = field(default_factory=list)
     over: list[tuple[Candidate, Evaluated]] = field(default_factory=list)
     refused: list[str] = field(default_factory=list)
@@ -93,10 +95,11 @@ class _Sweep:
         """Hill climbing: the best move of one boundary by one layer, until none helps."""
         self.found.sort(key=lambda pair: pair[1].step_ns)
         for number, (candidate, best) in enumerate(self.found[:_NUM_IMPROVED]):
-            improved: Evaluated | None = best
-            while improved is not None:
-                best = improved
-                improved = self._best_neighbour(candidate, best)
+            while best.step_ns > self.bound_ns:
+                better = self._best_neighbour(candidate, best)
+                if better is None:
+                    break
+                best = better
             self.found[number] = (candidate, best)
 
     def _best_neighbour(self, candidate: Candidate, current: Evaluated) -> Evaluated | None:
@@ -128,7 +131,7 @@ class _Sweep:
     def misses(self) -> list[str]:
         """What is short in the candidate that is nearest to fitting, or why there is none."""
         if not self.over:
-            return self.refused
+            return _grouped(self.refused)
         _, nearest = min(self.over, key=lambda pair: _excess_bytes(self.problem, pair[1]))
         return list(nearest.over)
 
@@ -147,6 +150,19 @@ class _Sweep:
         """Never before there is an answer."""
         self.stopped = bool(self.found) and (self.stopped or self.stop(self._best_ns()))
         return self.stopped
+
+
+def _grouped(refused: list[str]) -> list[str]:
+    """Each reason once, with the first shape that it refuses; not more than can be read."""
+    shapes: dict[str, list[str]] = {}
+    for text in refused:
+        shape, _, reason = text.partition(": ")
+        shapes.setdefault(reason, []).append(shape)
+    lines = []
+    for reason, (first, *others) in shapes.items():
+        lines.append(f"{first}{f', and {len(others)} more' if others else ''}: {reason}")
+    left = len(lines) - _MOST_MISSES
+    return lines if left <= 0 else [*lines[:_MOST_MISSES], f"and {left} more reasons"]
 
 
 def _excess_bytes(problem: Problem, evaluated: Evaluated) -> int:
@@ -238,7 +254,7 @@ def _lower_bound_ns(problem: Problem) -> int:
         for shape in _shapes(problem, refused=[])
         if _parameters_fit(problem, shape)
     }
-    return min(
+    bounds_ns = (
         pipeline_bound_ns(
             problem.chain_times(size),
             num_workers=num_workers,
@@ -247,6 +263,7 @@ def _lower_bound_ns(problem: Problem) -> int:
         )
         for size, num_workers, num_microbatches, stage_copies in kinds
     )
+    return min(bounds_ns, default=0)
 
 
 def _parameters_fit(problem: Problem, shape: Shape) -> bool:

@@ -1,14 +1,14 @@
 """The baseline that everybody starts from: equal numbers of layers per stage, 1F1B.
 
-Narayanan et al., Megatron-LM, SC 2021: one stage per worker, no data parallelism, the smallest
-measured microbatch.
+Narayanan et al., Megatron-LM, SC 2021: one stage per worker, no data parallelism, the best of
+the measured microbatch sizes.
 """
 
 import time
 
 from evener.errors import PlanInfeasible
 from evener.planner.bound import pipeline_bound_ns
-from evener.planner.candidate import Candidate, Shape
+from evener.planner.candidate import Candidate, Evaluated, Shape
 from evener.planner.partition.contiguous import uniform_partition
 from evener.planner.problem import Problem, Progress
 from evener.planner.result import PlanResult, Status
@@ -25,25 +25,37 @@ def plan_uniform(
     """
     del stop, seed
     start_s = time.monotonic()
-    num_workers, size = len(problem.cluster.devices), problem.microbatch_sizes[0]
-    if num_workers > problem.num_layers:
+    if len(problem.cluster.devices) > problem.num_layers:
         raise PlanInfeasible("uniform 1F1B is impossible", [_too_many_workers(problem)])
-    num_microbatches = problem.job.num_sequences // size
-    shape = Shape(SCHEDULES["one_f_one_b"], ScheduleShape(num_workers, num_microbatches), size, 1)
-    candidate = Candidate(problem, shape)
-    found = candidate.evaluate(uniform_partition(problem.num_layers, num_workers))
-    if found.over:
-        raise PlanInfeasible("uniform 1F1B does not fit", found.over)
-    progress(1, 1, found.step_ns)
-    bound_ns = pipeline_bound_ns(
-        problem.chain_times(size), num_workers=num_workers, num_microbatches=num_microbatches
-    )
+    tried = [_evaluate(problem, size) for size in problem.microbatch_sizes]
+    fitting = [each for each in tried if not each[1].over]
+    if not fitting:
+        raise PlanInfeasible("uniform 1F1B does not fit", tried[0][1].over)
+    candidate, found = min(fitting, key=lambda each: each[1].step_ns)
+    progress(len(tried), len(tried), found.step_ns)
+    bound_ns = min(_bound_ns(each) for each, _ in tried)
     return candidate.result(
         found,
         lower_bound_ns=bound_ns,
         status=Status.OPTIMAL if found.step_ns == bound_ns else Status.SEARCHED,
         runtime_s=time.monotonic() - start_s,
-        stats={"simulated": 1},
+        stats={"simulated": len(tried)},
+    )
+
+
+def _evaluate(problem: Problem, microbatch_size: int) -> tuple[Candidate, Evaluated]:
+    num_workers = len(problem.cluster.devices)
+    sizes = ScheduleShape(num_workers, problem.job.num_sequences // microbatch_size)
+    candidate = Candidate(problem, Shape(SCHEDULES["one_f_one_b"], sizes, microbatch_size, 1))
+    return candidate, candidate.evaluate(uniform_partition(problem.num_layers, num_workers))
+
+
+def _bound_ns(candidate: Candidate) -> int:
+    sizes = candidate.shape.schedule
+    return pipeline_bound_ns(
+        candidate.problem.chain_times(candidate.shape.microbatch_size),
+        num_workers=sizes.num_workers,
+        num_microbatches=sizes.num_microbatches,
     )
 
 

@@ -133,3 +133,13 @@ def test_every_layer_that_was_not_measured_is_named_once() -> None:
 def test_a_profile_does_not_change() -> None:
     with pytest.raises(ValidationError):
         profile(layer("mlp")).overhead_ns = 1  # type: ignore[misc]
+
+
+def test_times_that_varied_much_are_called_so():
+    # the head's interquartile range is 80 % of its median
+    unsteady = profile(layer("mlp", spread=0.05), layer("head", spread=0.8)).unsteady
+    assert unsteady == (
+        "the times of head varied by 80% of their median: the machine was busy; measure again when"
+        " it is not"
+    )
+    assert profile(layer("mlp", spread=0.05)).unsteady is None

@@ -314,3 +314,29 @@ def test_models_without_blocks_are_refused(make_plan: Any, make_model: Any, tmp_
         ExportError, match=r"layer mlp_3 \(mlp\) is not part of a transformer block"
     ):
         Megatron().write(plan, tmp_path / "plan.sh", model)
+
+
+def test_blocks_that_differ_are_refused(make_plan: Any) -> None:
+    # Megatron-LM has one set of flags for all blocks: the second one's width would be lost
+    attention = {"kind": "attention", "num_heads": 1, "head_dim": 4}
+    model = ModelSpec.model_validate(
+        {
+            "name": "uneven",
+            "hidden_size": 4,
+            "vocabulary_size": 8,
+            "pattern": "embedding attention mlp attention wide head",
+            "layer": {
+                "embedding": {"kind": "embedding"},
+                "attention": attention,
+                "mlp": {"kind": "mlp", "intermediate_size": 8},
+                "wide": {"kind": "mlp", "intermediate_size": 32},
+                "head": {"kind": "head"},
+            },
+        }
+    )
+    plan = make_plan(one_f_one_b(ScheduleShape(2, 4)), model=model, cuts=(3,))
+    (reason,) = reasons(plan, model)
+    assert reason == (
+        "the feed-forward layers mlp, wide differ: Megatron-LM builds every block from the same "
+        "flags; plan a model of equal blocks, or run this one here"
+    )

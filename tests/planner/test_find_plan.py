@@ -88,6 +88,19 @@ def test_memory_caps_refuse_what_does_not_fit(make_problem):
     )
 
 
+def test_many_refused_shapes_are_told_in_few_lines(make_problem):
+    # One sequence cannot be shared by replicas, so all 64 devices are one pipeline: every schedule
+    # needs 64 layers for each stage that a worker has, 1 to 4: four reasons at most.
+    problem = make_problem([1] * 2, num_workers=64, num_sequences=1)
+    with pytest.raises(PlanInfeasible) as caught:
+        _solve(problem)
+    header, *lines = str(caught.value).splitlines()
+    assert header == "no plan fits"
+    assert lines[0].startswith("  gpipe, 1 x 64 workers, 1 stages each, 1 microbatches of 1, and ")
+    assert lines[0].endswith(" more: needs 64 layers or more, the model has 2")
+    assert len(lines) <= 4
+
+
 def test_memory_caps_choose_the_schedule(make_problem):
     # 4 microbatches; GPipe holds 4 x 100 on every worker, 1F1B 2 and 1; 100 for the backward
     problem = make_problem(
