@@ -24,6 +24,10 @@ class Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         raise UsageError(message, [f"see `{self.prog} --help`"])
 
+    def _print_message(self, message: str, file: Any = None) -> None:
+        # argparse's own keeps quiet about a full disk.
+        print(message, end="", file=file)
+
 
 def add_verb(verbs: Verbs, name: str, *, does: str, about: str, example: str) -> Parser:
     """The parser of one verb.

@@ -20,25 +20,31 @@ def cut(batch: Batch, num_microbatches: int) -> list[Microbatch]:
     dimensions, tensors with one row (masks for all samples) and other values go to every
     microbatch whole.  A list is taken as it is: its microbatches may differ in size and length.
 
-    Raises UsageError, the same on every rank, if there are fewer samples than microbatches or
-    tensors of different numbers of samples.
+    Raises UsageError, the same on every rank, if there are fewer samples than microbatches, none
+    at all, or tensors of different numbers of samples.
     """
     if not isinstance(batch, Mapping):
         if len(batch) != num_microbatches:
             raise UsageError(_CANNOT_CUT, [_wrong_count(len(batch), num_microbatches)])
         return [dict(microbatch) for microbatch in batch]
-    num_samples = _num_samples(batch)
-    if num_samples < num_microbatches:
-        raise UsageError(_CANNOT_CUT, [_too_few(num_samples, num_microbatches)])
-    parts = {name: _parts(value, num_samples, num_microbatches) for name, value in batch.items()}
+    number = num_samples(batch)
+    if number < num_microbatches:
+        raise UsageError(_CANNOT_CUT, [_too_few(number, num_microbatches)])
+    parts = {name: _parts(value, number, num_microbatches) for name, value in batch.items()}
     return [
         {name: part[index] for name, part in parts.items()} for index in range(num_microbatches)
     ]
 
 
 def num_samples(batch: Batch) -> int:
-    """How many samples there are to cut; of a list, how many microbatches it has."""
-    return _num_samples(batch) if isinstance(batch, Mapping) else len(batch)
+    """How many samples there are to cut; of a list, how many microbatches it has.
+
+    Raises UsageError if there are none.
+    """
+    number = _num_samples(batch) if isinstance(batch, Mapping) else len(batch)
+    if not number:
+        raise UsageError(_CANNOT_CUT, [_NO_SAMPLES])
+    return number
 
 
 def signature(microbatch: Microbatch) -> Hashable:
@@ -79,6 +85,7 @@ def _parts(value: Any, num_samples: int, num_microbatches: int) -> Sequence[Any]
 
 
 _CANNOT_CUT = "the batch cannot be cut into microbatches"
+_NO_SAMPLES = "it has no samples; give at least one for each microbatch"
 
 
 def _wrong_count(given: int, needed: int) -> str:

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import partial
 from typing import Any, Generic, NoReturn, TypeVar
 
 import torch
@@ -197,6 +198,8 @@ def _be_child(
 ) -> NoReturn:
     """Run one rank; whatever happens, the process ends here."""
     exit_code = 1
+    # A process that this one forks would hold the pipe open, and the parent waits for its end.
+    os.register_at_fork(after_in_child=partial(os.close, pipe))
     try:
         _die_with(parent)
         # Ctrl-C reaches the whole terminal group; the parent alone decides what follows.

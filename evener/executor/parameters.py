@@ -2,7 +2,9 @@
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from hashlib import blake2b
 
+import torch
 from torch import Tensor, nn
 
 from evener.errors import UsageError
@@ -66,6 +68,15 @@ class ParameterNames:
             for name, parameter in self.of_layer(layer, module)
         }
 
+    def rest_of_layers(self, layers: Mapping[int, nn.Module]) -> dict[str, Tensor]:
+        """What else of several layers a checkpoint holds: frozen parameters and buffers."""
+        return {
+            self._full(self._first_place.get((layer, name), (layer, name))): value
+            for layer, module in layers.items()
+            for name, value in module.state_dict(keep_vars=True).items()
+            if isinstance(value, Tensor) and not value.requires_grad
+        }
+
     def _full(self, place: ParameterPlace) -> str:
         layer, name = place
         return f"{self._source.names[layer]}.{name}"
@@ -125,28 +136,29 @@ def _nothing_shared(pair: tuple[int, int]) -> str:
 
 @dataclass(frozen=True)
 class Described:
-    """What a worker tells the others about one of its parameters."""
+    """What a worker tells the others about one of its tensors; digest: of its bytes.
+
+    learns: whether it is trained.
+    """
 
     shape: tuple[int, ...]
     dtype: str
-    checksum: tuple[float, float]
+    digest: bytes
+    learns: bool
 
     @classmethod
-    def of(cls, parameter: Tensor) -> "Described":
-        values = parameter.detach().double()
-        return cls(
-            tuple(parameter.shape),
-            str(parameter.dtype),
-            (float(values.sum()), float(values.square().sum())),
-        )
+    def of(cls, tensor: Tensor) -> "Described":
+        flat = tensor.detach().cpu().contiguous().reshape(-1)
+        digest = blake2b(flat.view(torch.uint8).numpy().data, digest_size=16).digest()
+        return cls(tuple(tensor.shape), str(tensor.dtype), digest, tensor.requires_grad)
 
 
 def owners(holdings: Sequence[Mapping[str, Described]]) -> dict[str, int]:
     """Per parameter, the lowest worker that holds it, in an order that all workers agree on.
 
-    holdings: per worker, its parameters by name.
+    holdings: per worker, its parameters (and what else must be equal) by name.
 
-    Raises UsageError if workers that hold the same parameter hold different values.
+    Raises UsageError if workers that hold the same one hold different bytes.
     """
     owner: dict[str, int] = {}
     wrong = []

@@ -268,7 +268,10 @@ def build_engine(
         input_name=options.input_name,
         clip_norm=plan.job.clip_norm,
     )
-    engine.count_norm_by(owners(transport.gather(held.describe())))
+    holdings = transport.gather(held.describe())
+    engine.count_norm_by(
+        {name: who for name, who in owners(holdings).items() if holdings[who][name].learns}
+    )
     engine.optimizers = held.make_optimizers(
         options.optimizer or optimizer_factory(plan.job.optimizer)
     )

@@ -1,10 +1,10 @@
 """The part of a model that one worker holds, sorted by what happens to its parameters."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from evener.executor.parameters import Described, ParameterNames, Partition
@@ -22,17 +22,20 @@ class WorkerModel:
 
     parameters: all of them, each once. stepped: per stage, those that its STEP updates; one that
     two stages of this worker share belongs to the first. reduced: what a REDUCE sums, by its stage
-    and peer (None for the stage's own parameters, which tied ones are not among).
+    and peer (None for the stage's own parameters, which tied ones are not among). rest: frozen
+    parameters and buffers by global name.
     """
 
     stages: Mapping[int, Stage]
     parameters: Mapping[str, nn.Parameter]
     stepped: Mapping[int, Mapping[str, nn.Parameter]]
     reduced: Mapping[tuple[int, int | None], list[nn.Parameter]]
+    rest: Mapping[str, Tensor] = field(default_factory=dict)
 
     def describe(self) -> dict[str, Described]:
         """What the other workers must know; see ``parameters.owners``."""
-        return {name: Described.of(parameter) for name, parameter in self.parameters.items()}
+        held = {**self.parameters, **self.rest}
+        return {name: Described.of(tensor) for name, tensor in held.items()}
 
     def make_optimizers(self, factory: OptimizerFactory) -> dict[int, Optimizer]:
         """One optimizer per stage that has something to update."""
@@ -64,6 +67,7 @@ def build_worker_model(
     stages, stepped = {}, {}
     reduced: dict[tuple[int, int | None], list[nn.Parameter]] = {}
     parameters: dict[str, nn.Parameter] = {}
+    rest: dict[str, Tensor] = {}
     for stage in own:
         layers = {layer: modules[layer] for layer in range(*partition[stage])}
         way = None
@@ -74,6 +78,7 @@ def build_worker_model(
         reduced[stage, None] = [each for name, each in found.items() if name not in tied]
         stepped[stage] = {name: each for name, each in found.items() if name not in parameters}
         parameters.update(found)
+        rest.update(names.rest_of_layers(layers))
     for shared in names.tied:
         reduced[shared.pair] = [parameters[name] for name in shared.names if name in parameters]
-    return WorkerModel(stages, parameters, stepped, reduced)
+    return WorkerModel(stages, parameters, stepped, reduced, rest)

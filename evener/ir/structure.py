@@ -231,8 +231,8 @@ def _wrong_steps(schedule: Schedule) -> Iterator[str]:
     for worker, action in schedule.actions():
         if action.kind is Kind.STEP:
             steps[worker, action.stage] = steps.get((worker, action.stage), 0) + 1
-        elif action.kind is Kind.REDUCE:
-            reduced.update(stage for stage in (action.stage, action.peer) if stage is not None)
+        elif action.kind is Kind.REDUCE and action.peer is None:  # others add up tied ones alone
+            reduced.add(action.stage)
     if not steps:
         return
     for worker, own in enumerate(schedule.stages_of_worker):

@@ -124,6 +124,31 @@ def test_a_closed_pipe_is_no_error(command: str, here: Path) -> None:
     assert (result.returncode, result.stderr) == (0, "")
 
 
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs Linux's full disk")
+@pytest.mark.parametrize(
+    "command", ["simulate --schedule gpipe --json", "simulate --schedule gpipe", "--help"]
+)
+@pytest.mark.parametrize("unbuffered", ["", "1"])  # the disk is full at the end, or at once
+def test_a_full_disk_is_one_message(command: str, unbuffered: str) -> None:
+    with Path("/dev/full").open("w") as full:
+        result = subprocess.run(
+            [*EVENER, *command.split()],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
+            env={**os.environ, "PYTHONUNBUFFERED": unbuffered},
+        )
+    text = "the output cannot be written: No space left on device; send it to another place"
+    assert (result.returncode, result.stderr) == (2, f"evener: {text}\n")
+
+
+def test_a_closed_output_is_no_error() -> None:
+    command = f"{sys.executable} -m evener simulate --schedule gpipe >&-"
+    result = subprocess.run(command, shell=True, stderr=subprocess.PIPE, text=True, check=False)
+    assert (result.returncode, result.stderr) == (0, "")
+
+
 def test_a_terminal_that_knows_only_ascii(here: Path) -> None:
     environment = {**os.environ, "PYTHONIOENCODING": "ascii"}
     result = evener("report predicted.json", env=environment)

@@ -45,6 +45,7 @@ def test_a_list_is_taken_as_it_is() -> None:
             {"x": torch.zeros(4), "y": torch.zeros(5)},
             "its tensors have different numbers of samples (dimension 0): x 4, y 5",
         ),
+        ({"x": torch.zeros(0, 5), "mask": torch.ones(1, 5)}, "it has no samples; give at least"),
         ({"x": 3}, "it has no tensor with samples along dimension 0"),
     ],
 )
@@ -52,6 +53,12 @@ def test_what_cannot_be_cut_is_refused(batch: Any, text: str) -> None:
     with pytest.raises(UsageError) as caught:
         cut(batch, 3)
     assert str(caught.value).startswith(f"the batch cannot be cut into microbatches\n  {text}")
+
+
+@pytest.mark.parametrize("batch", [{"x": torch.zeros(0, 5)}, []])
+def test_a_batch_without_samples_is_refused(batch: Any) -> None:
+    with pytest.raises(UsageError, match="it has no samples; give at least one"):
+        num_samples(batch)
 
 
 def test_the_signature_is_that_of_shapes_and_types() -> None:

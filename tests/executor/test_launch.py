@@ -81,6 +81,27 @@ def test_every_way_to_end_is_told() -> None:
     assert (fourth.exit_code, fourth.result) == (1, None)
 
 
+def test_a_process_that_a_rank_has_forked_is_not_waited_for() -> None:
+    # As the workers of a data loader: rank 0 returns, rank 1 fails, rank 2 is killed.
+    def end(rank: Rank) -> int:
+        forked = os.fork()
+        if forked == 0:
+            time.sleep(20)
+            os._exit(0)
+        if rank.index == 1:
+            raise UsageError("boom")
+        if rank.index == 2:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return forked
+
+    began = time.monotonic()
+    first, second, third = outcomes_of(end, 3, timeout_s=15)
+    assert time.monotonic() - began < 10
+    assert first.result is not None
+    os.kill(first.result, signal.SIGKILL)
+    assert (second.error, third.error) == ("boom", "killed by SIGKILL")
+
+
 def test_who_takes_too_long_is_killed() -> None:
     def hang(rank: Rank) -> int:
         if rank.index == 1:

@@ -64,6 +64,15 @@ def test_a_batch_in_which_nothing_counts_is_refused(tiny: Any) -> None:
         tiny.train(plan, tiny.mlp, lambda trainer: trainer.step({"inputs": tiny.rows(2)}, count=0))
 
 
+def test_a_batch_without_samples_is_refused(tiny: Any) -> None:
+    plan = tiny.plan(tiny.schedule(CHAIN, 2), ((0, 2), (2, 3)))
+    for run in (Trainer.step, Trainer.evaluate):
+        with pytest.raises(UsageError, match="it has no samples; give at least one"):
+            tiny.train(
+                plan, tiny.mlp, lambda trainer, run=run: run(trainer, {"inputs": tiny.rows(0)})
+            )
+
+
 def test_another_number_of_layers_is_refused(tiny: Any) -> None:
     plan = tiny.plan(tiny.schedule(CHAIN, 2), ((0, 2), (2, 4)))
     with pytest.raises(PlanError) as caught:
@@ -79,6 +88,53 @@ def test_ranks_that_start_from_different_weights_are_refused(tiny: Any) -> None:
     plan = tiny.plan(tiny.schedule(((0, 1),), 2), ((0, 3),))
     with pytest.raises(UsageError, match=r"0\.weight differs between workers 0 and 1; build"):
         tiny.train(plan, tiny.mlp, lambda trainer: None, seeds=(0, 1))
+
+
+def frozen(worker: int) -> nn.Module:
+    return nn.Linear(3, 3).requires_grad_(False)._apply(lambda values: values + worker)
+
+
+def half_frozen(worker: int) -> nn.Module:
+    return nn.Linear(3, 3).requires_grad_(worker == 0)
+
+
+def buffered(worker: int) -> nn.Module:
+    block = nn.BatchNorm1d(3)
+    block.running_mean += worker
+    return block
+
+
+def permuted(worker: int) -> nn.Module:
+    block = nn.Linear(3, 3)
+    if worker:
+        block.weight.data = block.weight.data.flip(0)
+    return block
+
+
+@pytest.mark.parametrize(
+    ("make", "name"),
+    [(frozen, "bias"), (half_frozen, "bias"), (buffered, "running_mean"), (permuted, "weight")],
+)
+def test_replicas_that_differ_in_any_value_are_refused(make: Any, name: str, tiny: Any) -> None:
+    plan = tiny.plan(tiny.schedule(((0, 1),), 2), ((0, 2),))
+    workers = iter(range(2))
+    with pytest.raises(UsageError, match=rf"1\.{name} differs between workers 0 and 1; build"):
+        tiny.train(
+            plan,
+            lambda: [nn.Linear(3, 3), make(next(workers))],
+            lambda trainer: None,
+            seeds=(0, 0),
+        )
+
+
+def test_replicas_may_start_from_the_same_nan(tiny: Any) -> None:
+    def make() -> list[nn.Module]:
+        block = nn.Linear(3, 3)
+        block.weight.data[0, 0] = float("nan")
+        return [block]
+
+    plan = tiny.plan(tiny.schedule(((0, 1),), 2), ((0, 1),))
+    assert tiny.train(plan, make, lambda trainer: "trains", seeds=(0, 0)) == ["trains"] * 2
 
 
 def test_shared_weights_that_the_plan_does_not_list_are_refused(tiny: Any) -> None:

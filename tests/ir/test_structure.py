@@ -176,6 +176,24 @@ def test_tied_parameters_are_reduced_over_both_stages() -> None:
     assert chain(*rows, num_stages=2) == []
 
 
+def test_a_sum_of_tied_parameters_does_not_add_up_the_others() -> None:
+    rows = (
+        "0F0 1F0 1B0 0B0 0REDUCE>1 {} 0STEP 1STEP",
+        "0F1 1F1 1B1 0B1 0REDUCE>1 {} 0STEP 1STEP",
+    )
+
+    def with_sums(sums: str) -> list[str]:
+        return chain(*(row.format(sums) for row in rows), num_stages=2, num_microbatches=2)
+
+    assert with_sums("0REDUCE 1REDUCE") == []
+    assert with_sums("1REDUCE") == [
+        "workers 0, 1 hold stage 0, but its gradients are not added up: add 0REDUCE on each"
+    ]
+    assert with_sums("0REDUCE") == [
+        "workers 0, 1 hold stage 1, but its gradients are not added up: add 1REDUCE on each"
+    ]
+
+
 def test_gathered_parameters_are_there_when_used() -> None:
     assert chain("0GATHER 0F0 0RELEASE 0GATHER 0B0 0RELEASE 1F0 1B0", num_stages=2) != []
     assert chain("0GATHER 0F0 1F0 1B0 0RELEASE 0GATHER 0B0 0RELEASE", num_stages=2) == []
