@@ -2,6 +2,8 @@
 
 import argparse
 import math
+from dataclasses import dataclass
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +21,7 @@ from evener.cli.inputs import (
 )
 from evener.cli.output import print_json, print_text, require_writable, writing
 from evener.cli.parser import Verbs, add_verb
-from evener.cli.shapes import TICKS, add_times, in_unit, number_from_flag, times_from_flags
+from evener.cli.shapes import add_times, in_unit, number_from_flag, times_from_flags
 from evener.cost.profile import Profile
 from evener.errors import UsageError
 from evener.planner.compare import (
@@ -82,27 +84,45 @@ def run(options: argparse.Namespace) -> int:
     require_writable(options.out)
     # Whole numbers stay whole when a worker's share is cut.
     parts = math.lcm(*chunks)
-    world = _planned_world(options) if from_files else _equal_world(options, parts, chunks)
+    world: World
+    if from_files:
+        world, units = _planned_world(options), None
+    else:
+        world, ticks = _equal_world(options, parts, chunks)
+        units = Units(parts, ticks)
     found = compare(world, chunks=chunks)
-    measures = measures_of(found) if from_files else _in_units(parts)
+    measures = measures_of(found) if units is None else units.measures()
     if options.out is not None:
         title = f"Schedules for {world.num_workers} workers, {world.num_microbatches} microbatches"
         with writing(options.out):
             write_comparison(options.out, found, measures, title=title)
     if options.json:
-        print_json(_as_json(world, found, None if from_files else parts))
+        print_json(_as_json(world, found, units))
     else:
         print_text(comparison_text(found, measures))
     return 0
 
 
-def _in_units(parts: int) -> Measures:
-    return Measures(
-        time=lambda ns: f"{in_unit(ns, per_unit=parts * TICKS):g}",
-        memory=lambda held: f"{held / parts:g}",
-        axis=Scale("", parts * TICKS, 0),
-        note="memory counts microbatches of a worker's share of the model",
-    )
+@dataclass(frozen=True)
+class Units:
+    """What one unit of the flags is: of memory, parts; of time, ticks."""
+
+    parts: int
+    ticks: Fraction
+
+    def time(self, ns: int) -> int | float:
+        return in_unit(ns, per_unit=self.ticks)
+
+    def memory(self, held: int) -> int | float:
+        return in_unit(held, per_unit=self.parts)
+
+    def measures(self) -> Measures:
+        return Measures(
+            time=lambda ns: f"{self.time(ns):g}",
+            memory=lambda held: f"{self.memory(held):g}",
+            axis=Scale("", int(self.ticks), 0),
+            note="memory counts microbatches of a worker's share of the model",
+        )
 
 
 def _is_from_files(options: argparse.Namespace) -> bool:
@@ -129,32 +149,36 @@ def _planned_world(options: argparse.Namespace) -> World:
     )
 
 
-def _equal_world(options: argparse.Namespace, parts: int, chunks: tuple[int, ...]) -> World:
+def _equal_world(
+    options: argparse.Namespace, parts: int, chunks: tuple[int, ...]
+) -> tuple[World, Fraction]:
+    """And how many ticks of its times one unit of the flags is."""
     num_workers = number_from_flag(options, "workers", "4")
     num_microbatches = number_from_flag(options, "microbatches", "8")
     num_forwards = num_workers * num_microbatches * max(chunks)
     if num_forwards > _MOST_FORWARDS:
         raise UsageError(_too_large(num_workers, num_microbatches, max(chunks)))
-    times, latency_ns = times_from_flags(options, num_forwards=num_forwards, ticks=parts * TICKS)
+    times = times_from_flags(options, num_forwards=num_forwards, parts=parts)
     cap = None if options.memory is None else parts * whole_number(options.memory, "--memory")
-    return EqualWorld(
+    world = EqualWorld(
         num_workers,
         num_microbatches,
-        times,
-        latency_ns=latency_ns,
+        times.stage,
+        latency_ns=times.latency,
         share_bytes=parts,
         cap_bytes=cap,
     )
+    return world, times.ticks
 
 
-def _as_json(world: World, found: Comparison, parts: int | None) -> dict[str, Any]:
-    """parts: of a unit of memory, where times and memory are in units; None in ns and bytes."""
+def _as_json(world: World, found: Comparison, units: Units | None) -> dict[str, Any]:
+    """units: of times and memory; None where these are in nanoseconds and bytes."""
 
     def row(schedule: ComparedSchedule) -> dict[str, Any]:
         return {
             "schedule": schedule.entry.name,
             "stages": schedule.shape.num_stages,
-            **_amounts(schedule, parts),
+            **_amounts(schedule, units),
             "bubble_fraction": schedule.bubbles.bubble_fraction,
             "gap": found.gap(schedule),
             "peak_in_flight": schedule.peak_in_flight,
@@ -167,9 +191,7 @@ def _as_json(world: World, found: Comparison, parts: int | None) -> dict[str, An
         "workers": world.num_workers,
         "microbatches": world.num_microbatches,
         **(
-            {"lower_bound_ns": bound_ns}
-            if parts is None
-            else {"lower_bound": in_unit(bound_ns, per_unit=parts * TICKS)}
+            {"lower_bound_ns": bound_ns} if units is None else {"lower_bound": units.time(bound_ns)}
         ),
         "schedules": [row(schedule) for schedule in found.compared],
         "refused": [
@@ -183,17 +205,17 @@ def _as_json(world: World, found: Comparison, parts: int | None) -> dict[str, An
     }
 
 
-def _amounts(schedule: ComparedSchedule, parts: int | None) -> dict[str, Any]:
+def _amounts(schedule: ComparedSchedule, units: Units | None) -> dict[str, Any]:
     peaks = schedule.timeline.peak_bytes
-    if parts is None:
+    if units is None:
         return {
             "step_ns": schedule.step_ns,
             "peak_bytes": peaks,
             "message_bytes": schedule.message_bytes,
         }
     return {
-        "makespan": in_unit(schedule.step_ns, per_unit=parts * TICKS),
-        "peak_memory": [in_unit(peak, per_unit=parts) for peak in peaks],
+        "makespan": units.time(schedule.step_ns),
+        "peak_memory": [units.memory(peak) for peak in peaks],
     }
 
 

@@ -2,6 +2,7 @@
 
 import argparse
 from collections.abc import Sequence
+from fractions import Fraction
 from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING
@@ -21,7 +22,7 @@ from evener.cli.inputs import (
 )
 from evener.cli.output import print_json, print_table, require_writable, write_file
 from evener.cli.parser import Verbs, add_verb
-from evener.cli.shapes import TICKS, add_shape, is_from_flags, world_from_flags
+from evener.cli.shapes import add_shape, is_from_flags, world_from_flags
 from evener.cost.profile import Profile
 from evener.cost.table import CostTable
 from evener.errors import UsageError
@@ -105,8 +106,8 @@ def _require_fitting(options: argparse.Namespace, from_flags: bool) -> None:
 
 
 def _from_flags(options: argparse.Namespace) -> tuple[Schedule, CostTable, "MakeEngine | None"]:
-    unit_ns = int(positive("1" if options.unit is None else options.unit, "--unit") * TICKS)
-    world = world_from_flags(options, ticks=unit_ns)
+    unit_ms = positive("1" if options.unit is None else options.unit, "--unit")
+    world = world_from_flags(options, unit_ns=Fraction(unit_ms) * 10**6)
     return lower(world.schedule), world.costs, None
 
 

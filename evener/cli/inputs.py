@@ -3,7 +3,7 @@
 import argparse
 import os
 from collections.abc import Iterable
-from decimal import Decimal, InvalidOperation
+from decimal import Context, Decimal, InvalidOperation
 from pathlib import Path
 
 from evener.errors import UsageError
@@ -12,6 +12,9 @@ from evener.spec.complaints import closest
 from evener.spec.huggingface import model_from_hf_config
 
 _LARGEST = 10**12
+_MOST_DECIMALS = 60
+_FINEST = Decimal(10) ** -_MOST_DECIMALS
+_EXACT = Context(prec=12 + 1 + _MOST_DECIMALS)  # as many digits as a number of these limits has
 _MOST_PROCESSES = 64
 
 
@@ -105,6 +108,8 @@ def amount(text: str, flag: str) -> Decimal:
         raise UsageError(f'{flag} "{text}" is not a time; give a number of 0 or more')
     if value > _LARGEST:
         raise UsageError(f"{flag} {text} is too large; give {_LARGEST} or less")
+    if value != value.quantize(_FINEST, context=_EXACT):
+        raise UsageError(f"{flag} {text[:80]} is too fine; give at most {_MOST_DECIMALS} decimals")
     return value
 
 

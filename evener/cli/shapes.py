@@ -1,9 +1,9 @@
 """A schedule and its costs from a few flags, without any file."""
 
 import argparse
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from decimal import Decimal
+from fractions import Fraction
 from pathlib import Path
 
 from evener.cli.inputs import amount, require_name, whole_number
@@ -19,7 +19,8 @@ from evener.schedules import (
     split_backward,
 )
 
-# Times on the command line have any unit; inside they are whole numbers of a millionth of it.
+# Times on the command line have any unit. Inside they are whole numbers of a millionth of it, or of
+# what smaller part it takes to be exact.
 TICKS = 1_000_000
 _MOST_FORWARDS = 1_000_000
 _MOST_STAGES = 4096
@@ -64,10 +65,20 @@ _FILES = ("plan", "profile", "cluster")
 
 @dataclass(frozen=True)
 class FlagWorld:
-    """What the flags describe."""
+    """What the flags describe; ticks: nanoseconds of the costs for one unit of the flags."""
 
     schedule: Schedule
     costs: CostTable
+    ticks: Fraction
+
+
+@dataclass(frozen=True)
+class FlagTimes:
+    """Times of one microbatch and the latency of a message, in ticks; ticks: those of one unit."""
+
+    stage: StageTimes
+    latency: int
+    ticks: Fraction
 
 
 def is_from_flags(options: argparse.Namespace) -> bool:
@@ -89,15 +100,16 @@ def is_from_flags(options: argparse.Namespace) -> bool:
     return False
 
 
-def world_from_flags(options: argparse.Namespace, *, ticks: int = TICKS) -> FlagWorld:
+def world_from_flags(options: argparse.Namespace, *, unit_ns: Fraction | None = None) -> FlagWorld:
     """The schedule that the flags ask for, with equal stages.
 
-    ticks: nanoseconds of one unit of the flags' times.
+    unit_ns: of the flags' times, where they are real ones.
 
     Raises UsageError or ScheduleError that names the flag and what would be possible.
     """
     num_forwards, make = _chosen(options)
-    times, latency_ns = times_from_flags(options, num_forwards=num_forwards, ticks=ticks)
+    found = times_from_flags(options, num_forwards=num_forwards, unit_ns=unit_ns)
+    times, latency_ns = found.stage, found.latency
     schedule = make(times, latency_ns)
     costs = CostTable.uniform(
         schedule.num_workers,
@@ -107,7 +119,7 @@ def world_from_flags(options: argparse.Namespace, *, ticks: int = TICKS) -> Flag
         weight_ns=times.weight_grad_ns,
         latency_ns=latency_ns,
     )
-    return FlagWorld(split_backward(schedule) if options.split else schedule, costs)
+    return FlagWorld(split_backward(schedule) if options.split else schedule, costs, found.ticks)
 
 
 def _chosen(options: argparse.Namespace) -> tuple[int, Callable[[StageTimes, int], Schedule]]:
@@ -132,28 +144,58 @@ def _chosen(options: argparse.Namespace) -> tuple[int, Callable[[StageTimes, int
 
 
 def times_from_flags(
-    options: argparse.Namespace, *, num_forwards: int, ticks: int
-) -> tuple[StageTimes, int]:
-    """Times of one microbatch, and of the latency of a message.
+    options: argparse.Namespace,
+    *,
+    num_forwards: int,
+    parts: int = 1,
+    unit_ns: Fraction | None = None,
+) -> FlagTimes:
+    """Times of one microbatch, and of the latency of a message, all exact.
 
-    num_forwards: of one step. ticks: nanoseconds of one unit of the flags' times.
+    num_forwards: of one step. parts: every time can be cut into so many. unit_ns: of the flags'
+    times, where a tick has to be a nanosecond.
 
     Raises UsageError that names the flag, or if a whole step is too long to be counted.
     """
-    backward = _amount(options, "backward", "2")
-    weight = _amount(options, "weight", str(backward / 2))
-    if weight > backward:
-        raise UsageError(f"--weight {weight} is a part of --backward {backward}; give less")
-    times = StageTimes(
-        int(ticks * _amount(options, "forward", "1")),
-        int(ticks * (backward - weight)),
-        int(ticks * weight),
+    forward, backward, latency = (
+        _time(options, name, default)
+        for name, default in (("forward", "1"), ("backward", "2"), ("latency", "0"))
     )
-    latency_ns = int(ticks * _amount(options, "latency", "0"))
-    longest_ns = num_forwards * (times.forward_ns + times.backward_ns + 2 * latency_ns)
-    if longest_ns >= 2**63:
-        raise UsageError(_too_long(2**63 // ticks))
-    return times, latency_ns
+    weight = backward / 2 if options.weight is None else _time(options, "weight", "0")
+    if weight > backward:
+        given = "2" if options.backward is None else options.backward
+        raise UsageError(f"--weight {options.weight} is a part of --backward {given}; give less")
+    units = {"forward": forward, "backward": backward, "weight": weight, "latency": latency}
+    if unit_ns is None:
+        ticks = Fraction(parts * _ticks_of(units.values()))
+    else:
+        _require_whole(units, unit_ns)
+        ticks = unit_ns
+    if num_forwards * ticks * (forward + backward + 2 * latency) >= 2**63:
+        is_fine = unit_ns is None and ticks > parts * TICKS
+        raise UsageError(_TOO_FINE if is_fine else _too_long(2**63 // ticks))
+    stage = StageTimes(int(ticks * forward), int(ticks * (backward - weight)), int(ticks * weight))
+    return FlagTimes(stage, int(ticks * latency), ticks)
+
+
+def _ticks_of(times: Iterable[Fraction]) -> int:
+    """The smallest power of ten, from ``TICKS`` on, by which all times of decimals get whole."""
+    ticks = TICKS
+    while any((time * ticks).denominator > 1 for time in times):
+        ticks *= 10
+    return ticks
+
+
+def _require_whole(units: Mapping[str, Fraction], unit_ns: Fraction) -> None:
+    """Raise UsageError unless all times, in units, are whole numbers of nanoseconds."""
+    wrong = [
+        f"--{name} is {float(time):g} of {float(unit_ns):g} ns; choose times and --unit so that"
+        " their product is whole"
+        for name, time in units.items()
+        if (time * unit_ns).denominator > 1
+    ]
+    if wrong:
+        raise UsageError("times to be emulated are whole numbers of nanoseconds", wrong)
 
 
 def _shape(options: argparse.Namespace) -> ScheduleShape:
@@ -169,9 +211,10 @@ def _shape(options: argparse.Namespace) -> ScheduleShape:
     return ScheduleShape(num_workers, num_microbatches, num_stages // num_workers)
 
 
-def in_unit(ticks: int, *, per_unit: int = TICKS) -> int | float:
+def in_unit(ticks: int, *, per_unit: int | Fraction) -> int | float:
     """A time in the unit of the flags; whole where it is."""
-    return ticks // per_unit if ticks % per_unit == 0 else ticks / per_unit
+    exact = Fraction(ticks) / per_unit
+    return exact.numerator if exact.denominator == 1 else float(exact)
 
 
 def number_from_flag(options: argparse.Namespace, name: str, default: str) -> int:
@@ -180,9 +223,9 @@ def number_from_flag(options: argparse.Namespace, name: str, default: str) -> in
     return whole_number(default if given is None else given, f"--{name}")
 
 
-def _amount(options: argparse.Namespace, name: str, default: str) -> Decimal:
+def _time(options: argparse.Namespace, name: str, default: str) -> Fraction:
     given = getattr(options, name)
-    return amount(default if given is None else given, f"--{name}")
+    return Fraction(amount(default if given is None else given, f"--{name}"))
 
 
 def _both(files: list[str]) -> str:
@@ -217,6 +260,12 @@ def _too_large(num_stages: int, num_microbatches: int) -> str:
         f"--stages {num_stages} times --microbatches {num_microbatches} is more than"
         f" {_MOST_FORWARDS:,} forwards; give smaller numbers"
     )
+
+
+_TOO_FINE = (
+    "all times of a step together are more than 2^63 of the smallest part that their decimals need;"
+    " give fewer decimals, shorter times, or fewer stages and microbatches"
+)
 
 
 def _too_long(most: int) -> str:

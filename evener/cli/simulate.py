@@ -1,6 +1,8 @@
 """``evener simulate``: predict one step, of a plan or of a schedule given by flags."""
 
 import argparse
+from fractions import Fraction
+from functools import partial
 from pathlib import Path
 
 from evener.api import simulate
@@ -13,8 +15,9 @@ from evener.cli.output import (
     write_file,
 )
 from evener.cli.parser import Verbs, add_verb
-from evener.cli.shapes import add_shape, in_unit, is_from_flags, world_from_flags
+from evener.cli.shapes import TICKS, add_shape, in_unit, is_from_flags, world_from_flags
 from evener.cost.profile import Profile
+from evener.errors import UsageError
 from evener.ir.memory import peak_in_flight
 from evener.ir.plan import Plan
 from evener.ir.timeline import Timeline
@@ -49,42 +52,48 @@ def run(options: argparse.Namespace) -> int:
     require_writable(options.out)
     if from_flags:
         world = world_from_flags(options)
+        if options.out is not None and world.ticks != TICKS:
+            raise UsageError(_TOO_FINE)
         timeline = engine.simulate(world.schedule, world.costs)
     else:
         plan, profile = Plan.load(options.plan), Profile.load(options.profile)
         timeline = simulate(plan, profile, read_cluster(options.cluster))
     if options.out is not None:
         write_file(options.out, timeline_to_json(timeline))
-    (_print_in_unit if from_flags else _print_plan)(timeline, options)
+    if from_flags:
+        _print_in_unit(timeline, options, world.ticks)
+    else:
+        _print_plan(timeline, options)
     return 0
 
 
-def _print_in_unit(timeline: Timeline, options: argparse.Namespace) -> None:
+def _print_in_unit(timeline: Timeline, options: argparse.Namespace, ticks: Fraction) -> None:
+    in_units = partial(in_unit, per_unit=ticks)
     found = bubbles(timeline)
     in_flight = peak_in_flight(timeline.schedule)
     if options.json:
         print_json(
             {
                 "schedule": timeline.schedule.name,
-                "makespan": in_unit(timeline.step_ns),
+                "makespan": in_units(timeline.step_ns),
                 "bubble_fraction": found.bubble_fraction,
                 "peak_in_flight": in_flight,
-                "busy": [in_unit(busy) for busy in found.busy_ns],
-                "warm_up": [in_unit(idle) for idle in found.warm_up_ns],
-                "cool_down": [in_unit(idle) for idle in found.cool_down_ns],
-                "residual": [in_unit(idle) for idle in found.residual_ns],
+                "busy": [in_units(busy) for busy in found.busy_ns],
+                "warm_up": [in_units(idle) for idle in found.warm_up_ns],
+                "cool_down": [in_units(idle) for idle in found.cool_down_ns],
+                "residual": [in_units(idle) for idle in found.residual_ns],
             }
         )
         return
     print_table(
         {
             "schedule": timeline.schedule.name,
-            "makespan": str(in_unit(timeline.step_ns)),
+            "makespan": str(in_units(timeline.step_ns)),
             "bubble": f"{found.bubble_fraction:.1%}",
             "peak in flight": " ".join(map(str, in_flight)),
         }
     )
-    print_text(timeline_text(timeline, step=str(in_unit(timeline.step_ns))))
+    print_text(timeline_text(timeline, step=str(in_units(timeline.step_ns))))
 
 
 def _print_plan(timeline: Timeline, options: argparse.Namespace) -> None:
@@ -115,3 +124,9 @@ def _print_plan(timeline: Timeline, options: argparse.Namespace) -> None:
         }
     )
     print_text(timeline_text(timeline))
+
+
+_TOO_FINE = (
+    "--out: times in files are whole nanoseconds, and a unit is a millisecond; give times of at"
+    " most 6 decimals (half of --backward is the time of W), or leave --out out"
+)

@@ -26,6 +26,36 @@ def test_times_may_have_fractions(call) -> None:
     assert values["makespan"] == 13.75
 
 
+@pytest.mark.parametrize(
+    ("forward", "backward", "makespan"),
+    [
+        ("2.5e-7", "5e-7", 8.25e-6),  # 11 * 7.5e-7
+        ("1e-12", "2e-12", 3.3e-11),
+        ("0.1234567", "1", 12.3580237),  # 11 * 1.1234567
+        ("1", "0.000001", 11.000011),  # I and W are half of a millionth each
+    ],
+)
+def test_times_are_exact_however_small(call, forward: str, backward: str, makespan: float) -> None:
+    flags = f"--forward {forward} --backward {backward} --json"
+    assert call(f"{ONE_F_ONE_B} {flags}").json["makespan"] == makespan
+    split = call(f"{ONE_F_ONE_B} --split {flags}").json
+    assert split["busy"] == [pytest.approx(8 / 11 * makespan, rel=1e-15)] * 4
+    compared = call(f"compare --microbatches 8 --chunks 1,3 {flags}").json["schedules"]
+    own = [row for row in compared if (row["schedule"], row["stages"]) == ("one_f_one_b", 4)]
+    assert own[0]["makespan"] == makespan
+
+
+@pytest.mark.dist
+def test_an_emulated_unit_may_be_a_fraction(call) -> None:
+    """GPipe, 2 stages, 1 microbatch: 2 * 3 units of 2500 ns; half of a nanosecond is no time."""
+    command = "emulate --schedule gpipe --stages 2 --microbatches 1 --json"
+    assert call(f"{command} --unit 0.0025").json["predicted_step_ns"] == 15_000
+    assert call(f"{command} --unit 0.0000005 --forward 2").err == (
+        "evener: times to be emulated are whole numbers of nanoseconds\n"
+        "  --weight is 1 of 0.5 ns; choose times and --unit so that their product is whole\n"
+    )
+
+
 def test_a_latency_delays_every_message(call) -> None:
     """GPipe, 2 stages, 1 microbatch: F0, message, F1, B1, message, B0 = 1 + 5 + 1 + 2 + 5 + 2."""
     values = call("simulate --schedule gpipe --stages 2 --microbatches 1 --latency 5 --json").json
