@@ -15,6 +15,7 @@ from evener.executor.worker_model import WorkerModel
 from evener.ir.action import Action, Kind
 from evener.ir.schedule import Schedule
 from evener.modules.backward_split import Deferred
+from evener.modules.buffers import BufferWatch, Changed, replayed
 from evener.modules.loss import Loss
 from evener.modules.stage import Draw, Pass, as_leaves, detached
 from evener.modules.values import Microbatch, Skeleton, Value, flatten, from_message, to_message
@@ -103,6 +104,7 @@ class TorchEngine:
         self._gradients: dict[Cell, Sequence[Tensor]] = {}
         # What waits for the cell's next action, or for its message.
         self._passes: dict[Cell, Pass] = {}
+        self._replays: dict[Cell, Changed] = {}
         self._deferred: dict[Cell, Deferred | None] = {}
         self._outgoing: dict[tuple[Kind, Cell], tuple[Tensor, ...]] = {}
 
@@ -128,7 +130,14 @@ class TorchEngine:
 
     def end_step(self) -> None:
         """Let the data go; nothing may be left over."""
-        left = (self._arrived, self._gradients, self._passes, self._deferred, self._outgoing)
+        left = (
+            self._arrived,
+            self._gradients,
+            self._passes,
+            self._replays,
+            self._deferred,
+            self._outgoing,
+        )
         assert not any(left), f"left over at the end of the step: {left}"
         self._step = _NO_STEP
         self._on_device = {}
@@ -166,30 +175,43 @@ class TorchEngine:
     def _forward(self, cell: Cell) -> None:
         stage, microbatch = cell
         if stage == 0:
-            arrived = flatten(self._microbatch(microbatch)[self._input_name])
+            # Layers may change it in place, but the batch is the user's.
+            arrived = _copy(flatten(self._microbatch(microbatch)[self._input_name]))
         else:
             arrived = self._arrived.pop(cell)
-        learns = self._step.learns
-        if learns and cell in self._recomputed:
-            self._arrived[cell] = arrived
-            learns = False
-        output = self._compute(cell, arrived, learns)
+        if self._step.learns and cell in self._recomputed:
+            output = self._first_of_two(cell, arrived)
+        else:
+            output = self._compute(cell, arrived, self._step.learns)
         if stage < self._last_stage:
             self._hand_on(cell, output)
         elif self._step.keeps_outputs:
             self._step.outputs[microbatch] = output
 
+    def _first_of_two(self, cell: Cell, arrived: tuple[Skeleton, list[Tensor]]) -> Value:
+        """A forward that R will repeat: it must find again what it finds now."""
+        entries = [each for each in self._microbatch(cell[1]).values() if isinstance(each, Tensor)]
+        versions = [entry._version for entry in entries]
+        watch = BufferWatch(self.model.stages[cell[0]])
+        self._arrived[cell] = arrived
+        output = self._compute(cell, _copy(arrived), learns=False)
+        if versions != [entry._version for entry in entries]:
+            raise UsageError("a forward cannot be recomputed", [_changes_the_batch(cell[0])])
+        self._replays[cell] = watch.changed()
+        return output
+
     def _recompute(self, cell: Cell) -> None:
-        self._compute(cell, self._arrived.pop(cell), learns=True)
+        with replayed(self._replays.pop(cell)):
+            self._compute(cell, self._arrived.pop(cell), learns=True)
 
     def _compute(self, cell: Cell, arrived: tuple[Skeleton, list[Tensor]], learns: bool) -> Value:
         """Run the layers; where a backward will follow, remember what it needs."""
         index, microbatch = cell
         stage, step = self.model.stages[index], self._step
         data = self._microbatch(microbatch)
-        value, leaves = as_leaves(*arrived, learns=learns and index > 0)
         is_last = index == self._last_stage
         with torch.set_grad_enabled(learns), stage.computing(self._device):
+            value, leaves = as_leaves(*arrived, learns=learns and index > 0)
             output = stage(value, data, step.draw, microbatch)
             if is_last:
                 loss = self._loss.total(output, data)
@@ -203,7 +225,8 @@ class TorchEngine:
         stage, microbatch = cell
         skeleton, tensors = detached(output)
         if self._is_here(stage + 1, microbatch):
-            self._arrived[stage + 1, microbatch] = (skeleton, tensors)
+            # A copy: the next stage's layers may change it in place, and this graph may need it.
+            self._arrived[stage + 1, microbatch] = _copy((skeleton, tensors))
         else:
             self._outgoing[Kind.SEND_F, cell] = to_message(skeleton, tensors)
 
@@ -278,6 +301,11 @@ class _Clipping:
         return ()
 
 
+def _copy(value: tuple[Skeleton, list[Tensor]]) -> tuple[Skeleton, list[Tensor]]:
+    skeleton, tensors = value
+    return skeleton, [tensor.clone() for tensor in tensors]
+
+
 def _cell(action: Action) -> Cell:
     assert action.microbatch is not None, f"{action} has no microbatch"
     return action.stage, action.microbatch
@@ -294,3 +322,10 @@ def _require_supported(schedule: Schedule) -> None:
         wrong.append("it has side work (X), which no module was given for; plan without")
     if wrong:
         raise UsageError(f"the executor does not run schedule {schedule.name} yet", wrong)
+
+
+def _changes_the_batch(stage: int) -> str:
+    return (
+        f"a layer of stage {stage} changes an entry of the batch in place, so its second forward "
+        "would find another one; change a copy, or plan without recomputing"
+    )

@@ -13,6 +13,8 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.graph import GradientEdge, Node, get_gradient_edge
 
+from evener.modules.memory_owner import make_private, without_gradient
+
 
 def _torch_splitter() -> ModuleType:
     # Imported when first used: it costs seconds, and few stages need it.
@@ -31,17 +33,25 @@ class GraphDeferredGradients:
         """Bytes of the gradients kept; what the graph saved for the rest comes besides."""
         storages = {
             gradient.untyped_storage().data_ptr(): gradient.untyped_storage().nbytes()
+            for gradient in self._kept()
+        }
+        return sum(storages.values())
+
+    def _kept(self) -> list[Tensor]:
+        return [
+            gradient
             for group in self._groups
             for gradients in group["grads"]
             for gradient in gradients
             if gradient is not None
-        }
-        return sum(storages.values())
+        ]
 
     def run(self) -> None:
         """Add the gradients to ``.grad`` of the parameters and let the graph go."""
+        kept, new = self._kept(), without_gradient(self._parameters)
         groups, self._groups = self._groups, []
         _torch_splitter().stage_backward_weight(iter(self._parameters), groups)
+        make_private(new, kept)
 
 
 class GraphSplit:
@@ -66,7 +76,9 @@ class GraphSplit:
         assert len(tensors) == len(roots), "this split needs the outputs themselves"
         nodes = [get_gradient_edge(root).node for root in tensors]
         if not can_split(nodes, inputs):
+            new = without_gradient(self._parameters)
             torch.autograd.backward(tuple(tensors), tuple(gradients))
+            make_private(new, [*gradients, *(x.grad for x in inputs)])
             return GraphDeferredGradients(self._parameters, [])
         # The splitter detaches its outputs in place, which views refuse.
         outputs = [root if root._base is None else root.clone() for root in tensors]
@@ -86,7 +98,8 @@ def can_split(roots: Iterable[Node], inputs: Sequence[Tensor]) -> bool:
     """Whether torch's splitter is right on this graph.
 
     It needs an input that requires a gradient below every root (else parameters would be lost),
-    parameters that are used once, and no reentrant checkpoint (which hides its graph).
+    parameters that are used once, as is all that is computed from them alone, and no reentrant
+    checkpoint (which hides its graph).
     """
     targets = {get_gradient_edge(x).node for x in inputs if x.requires_grad}
     reaches: dict[Node, bool] = {}
@@ -98,7 +111,7 @@ def can_split(roots: Iterable[Node], inputs: Sequence[Tensor]) -> bool:
         children = [child for child, _ in node.next_functions if child is not None]
         reaches[node] = node in targets or any(reaches[child] for child in children)
         for child in children:
-            if not child.next_functions and child not in targets:
+            if not reaches[child]:
                 num_uses[child] = num_uses.get(child, 0) + 1
     return all(reaches[root] for root in roots) and max(num_uses.values(), default=1) <= 1
 

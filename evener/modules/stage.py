@@ -12,6 +12,7 @@ from torch.autograd.graph import GradientEdge, get_gradient_edge
 
 from evener.modules.backward_split import BackwardSplit, Deferred
 from evener.modules.keyed_rng import KeyedGenerators, key
+from evener.modules.memory_owner import enter, make_private, without_gradient
 from evener.modules.values import Microbatch, Skeleton, Value, flatten, is_differentiable, unflatten
 
 
@@ -68,6 +69,7 @@ class Stage(nn.Module):
         self._indices = tuple(layers)
         self._extras = tuple(_extra_inputs(layer) for layer in layers.values())
         self._split = split
+        self._parameters_once = tuple(self.layers.parameters())
         self._autocast = autocast
 
     def forward(self, value: Value, microbatch: Microbatch, draw: Draw | None, index: int) -> Value:
@@ -101,8 +103,11 @@ class Stage(nn.Module):
 
     def backward(self, cell: Pass, received: Sequence[Tensor]) -> None:
         """The whole backward: gradients are in ``.grad`` of inputs and parameters."""
-        if cell.roots:
-            torch.autograd.backward(cell.roots, cell.gradients(received))
+        if not cell.roots:
+            return
+        new = without_gradient(self._parameters_once)
+        torch.autograd.backward(cell.roots, cell.gradients(received))
+        make_private(new, [*received, *(x.grad for x in cell.inputs)])
 
     def input_backward(self, cell: Pass, received: Sequence[Tensor]) -> Deferred | None:
         """The backward up to what can wait, which is returned."""
@@ -115,11 +120,16 @@ class Stage(nn.Module):
 def as_leaves(
     skeleton: Skeleton, tensors: list[Tensor], learns: bool
 ) -> tuple[Value, list[Tensor]]:
-    """A received value with leaves of the graph, and those of them that need a gradient."""
+    """A received value as layers may take it, and leaves for what of it needs a gradient.
+
+    Layers may change the value in place; ``tensors`` are then changed too.
+    """
     fresh = [tensor.detach() for tensor in tensors]
-    leaves = [tensor for tensor in fresh if is_differentiable(tensor)] if learns else []
-    for leaf in leaves:
-        leaf.requires_grad_()
+    leaves = []
+    for index, tensor in enumerate(fresh):
+        if learns and is_differentiable(tensor):
+            leaves.append(tensor.requires_grad_())
+            fresh[index] = enter(tensor)
     return unflatten(skeleton, iter(fresh)), leaves
 
 

@@ -14,23 +14,27 @@ from contextlib import contextmanager
 
 import torch
 from torch import Tensor, nn
-from torch.autograd.function import once_differentiable
 from torch.autograd.graph import GradientEdge
 from torch.nn import functional
+
+from evener.modules.memory_owner import alias, make_private, without_gradient
 
 
 class _Product:
     """What one call of a Linear owes: gradients ``dy.T @ x`` (weight) and ``sum(dy)`` (bias)."""
 
-    __slots__ = ("bias", "dy", "weight", "x")
+    __slots__ = ("bias", "dy", "versions", "weight", "x")
 
     def __init__(self, x: Tensor, dy: Tensor, weight: Tensor | None, bias: Tensor | None) -> None:
         self.x = x
         self.dy = dy
         self.weight = weight
         self.bias = bias
+        self.versions = (x._version, dy._version)
 
     def add_to_gradients(self) -> None:
+        if (self.x._version, self.dy._version) != self.versions:
+            raise RuntimeError(_CHANGED)
         dy_NO = self.dy.reshape(-1, self.dy.shape[-1])
         if self.weight is not None:
             _add_product(self.weight, dy_NO, self.x.reshape(-1, self.x.shape[-1]))
@@ -78,20 +82,23 @@ class _DeferrableLinear(torch.autograd.Function):
     def forward(ctx, x, weight, bias, store):
         compute_dtype = _autocast_dtype(x)
         ctx.x_dtype, ctx.store = x.dtype, store
+        ctx.is_cast = compute_dtype is not None
         # Under a checkpoint the saved tensors come back as copies; gradients go to these two.
         ctx.weight, ctx.bias = weight, bias
         if compute_dtype is None:
             ctx.save_for_backward(x, weight)
-            return functional.linear(x, weight, bias)
+            return _not_a_view(functional.linear(x, weight, bias))
         # The casts are explicit because autocast would cache them without a gradient.
         x = x.to(compute_dtype)
         ctx.save_for_backward(x, weight)
         cast_bias = None if bias is None else bias.to(compute_dtype)
-        return functional.linear(x, weight.to(compute_dtype), cast_bias)
+        return _not_a_view(functional.linear(x, weight.to(compute_dtype), cast_bias))
 
     @staticmethod
-    @once_differentiable
     def backward(ctx, dy):
+        makes_graph = torch.is_grad_enabled()
+        if makes_graph and ctx.is_cast:
+            raise RuntimeError(_CAST_TWICE)
         x, weight = ctx.saved_tensors
         needs_x, needs_weight, needs_bias, _ = ctx.needs_input_grad
         dx = None
@@ -99,10 +106,10 @@ class _DeferrableLinear(torch.autograd.Function):
             dx = (dy @ weight.to(dy.dtype)).to(ctx.x_dtype)
         if not (needs_weight or needs_bias):
             return dx, None, None, None
-        if ctx.store.is_deferring:
+        if ctx.store.is_deferring and not makes_graph:
             owed_weight = ctx.weight if needs_weight else None
             owed_bias = ctx.bias if needs_bias else None
-            ctx.store.products.append(_Product(x, dy, owed_weight, owed_bias))
+            ctx.store.owe(x if needs_x else ctx.store.lasting(x), dy, owed_weight, owed_bias)
             return dx, None, None, None
         dy_NO = dy.reshape(-1, dy.shape[-1])
         dweight = dbias = None
@@ -111,6 +118,11 @@ class _DeferrableLinear(torch.autograd.Function):
         if needs_bias:
             dbias = dy_NO.sum(0).to(ctx.bias.dtype)
         return dx, dweight, dbias, None
+
+
+def _not_a_view(y: Tensor) -> Tensor:
+    """``y`` for the layers after it to change in place, which autograd forbids for a view."""
+    return alias(y) if y._is_view() else y
 
 
 def _autocast_dtype(x: Tensor) -> torch.dtype | None:
@@ -125,8 +137,9 @@ class WeightGradientStore:
     """Attaches to the Linears of a module and splits its backward.
 
     module: the layers of one stage.  Its Linears keep their class, names and hooks; only their
-        ``forward`` is replaced, until ``detach``.  Subclasses of ``nn.Linear``, compiled modules
-        and weights with gradient hooks are left alone: their gradients are complete after I.
+        ``forward`` is replaced, until ``detach``.  Subclasses of ``nn.Linear``, compiled modules,
+        complex weights and weights with gradient hooks are left alone: their gradients are
+        complete after I.
 
     ``is_deferring`` and ``products`` are plain attributes, not thread-local: autograd runs the
     backward of a GPU on a thread of its own, and one store belongs to one stage of one process.
@@ -138,8 +151,22 @@ class WeightGradientStore:
         self.is_deferring = False
         self.products: list[_Product] = []
         self._linears = tuple(deferrable_linears(module))
+        self._parameters = tuple(module.parameters())
+        self._module = module
         for linear in self._linears:
             linear.forward = _Forward(linear, self)  # type: ignore[method-assign]
+
+    def owe(self, x: Tensor, dy: Tensor, weight: Tensor | None, bias: Tensor | None) -> None:
+        """Keep a product for W."""
+        self.products.append(_Product(x, dy, weight, bias))
+
+    def lasting(self, x: Tensor) -> Tensor:
+        """``x``, or a copy if it is a buffer of the module, which later forwards may change."""
+        memory = x.untyped_storage().data_ptr()
+        buffers = self._module.buffers()
+        if any(buffer.untyped_storage().data_ptr() == memory for buffer in buffers):
+            return x.clone()
+        return x
 
     def detach(self) -> None:
         """Give the Linears their own ``forward`` back."""
@@ -162,11 +189,14 @@ class WeightGradientStore:
     ) -> DeferredGradients:
         """Run I from ``roots``: adds to ``.grad`` of the inputs and of all but Linear parameters.
 
-        inputs: leaves that require a gradient; not read here, graph walkers need them.
+        inputs: leaves that require a gradient.
         """
+        new = without_gradient(self._parameters)
         with self._deferring():
             torch.autograd.backward(list(roots), list(gradients))  # type: ignore[arg-type]
         products, self.products = self.products, []
+        kept = [tensor for product in products for tensor in (product.x, product.dy)]
+        make_private(new, [*gradients, *(x.grad for x in inputs), *kept])
         return DeferredGradients(products)
 
 
@@ -189,7 +219,7 @@ def _has_hooks(parameter: Tensor) -> bool:
 
 
 def deferrable_linears(module: nn.Module) -> Iterator[nn.Linear]:
-    """Every exact ``nn.Linear`` in ``module`` once, those inside compiled modules left out."""
+    """Every exact real ``nn.Linear`` in ``module`` once, but for those in compiled modules."""
     seen: set[int] = set()
     pending = [module]
     while pending:
@@ -197,10 +227,23 @@ def deferrable_linears(module: nn.Module) -> Iterator[nn.Linear]:
         if id(current) in seen or _is_compiled(current):
             continue
         seen.add(id(current))
-        if type(current) is nn.Linear:
+        if type(current) is nn.Linear and not current.weight.is_complex():
             yield current
         pending.extend(current.children())
 
 
 def _is_compiled(module: nn.Module) -> bool:
     return "_orig_mod" in module._modules or module._compiled_call_impl is not None
+
+
+_CHANGED = (
+    "the input or the output gradient of a Linear was changed in place between the I and the W of "
+    "a microbatch, but its weight gradient is only made in W; do not change it in place, or plan "
+    "with a schedule that does not split the backward"
+)
+
+_CAST_TWICE = (
+    "a gradient through a Linear is to be differentiated again (create_graph=True) under autocast, "
+    "which a split backward does not do; train in the type of the parameters, or plan with a "
+    "schedule that does not split the backward"
+)

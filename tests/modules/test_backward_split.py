@@ -28,6 +28,41 @@ class UsedTwice(nn.Module):
         return (x * self.scale).tanh() * self.scale
 
 
+class DerivedUsedTwice(nn.Module):
+    """What is computed from parameters alone is used twice, the parameters once."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.scale = nn.Parameter(torch.full((6,), 0.5))
+        self.shift = nn.Parameter(torch.full((6,), 0.25))
+
+    def forward(self, x: Tensor) -> Tensor:
+        scale, shift = self.scale.exp(), self.shift.exp()
+        return (x * scale).tanh() * (scale * shift) + x * shift
+
+
+class DerivedUsedOnce(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.scale = nn.Parameter(torch.full((6,), 0.5))
+        self.shift = nn.Parameter(torch.full((6,), 0.25))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return (x * (self.scale.exp() * self.shift)).tanh()
+
+
+class Views(nn.Module):
+    """The gradients of the shifts are views of the output's, if the batch is one row."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.Parameter(torch.full((2, 6), 0.5))
+        self.second = nn.Parameter(torch.full((2, 6), 0.25))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return (x[:1] + self.first[None]).tanh() + self.second[None]
+
+
 class Beside(nn.Module):
     """An output that no input reaches, but a parameter does."""
 
@@ -52,6 +87,9 @@ class Reentrant(nn.Module):
 WORLDS = {
     "convolution": Convolution,
     "used twice": UsedTwice,
+    "derived used twice": DerivedUsedTwice,
+    "derived used once": DerivedUsedOnce,
+    "views": Views,
     "beside": Beside,
     "reentrant": Reentrant,
 }

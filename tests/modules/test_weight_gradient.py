@@ -222,6 +222,42 @@ def test_many_splits_leave_nothing_behind() -> None:
     assert live_storages() == before
 
 
+def test_what_waits_for_w_must_not_change() -> None:
+    module = nn.Linear(4, 4)
+    store = WeightGradientStore(module)
+    x = torch.randn(2, 4)
+    deferred = store.input_backward([module(x).sum()], [None])
+    x.zero_()
+    with pytest.raises(RuntimeError, match="changed in place between the I and the W"):
+        deferred.run()
+
+
+def test_a_gradient_through_a_linear_is_not_differentiated_under_autocast() -> None:
+    module = nn.Linear(4, 4)
+    WeightGradientStore(module)
+    x = torch.randn(2, 4).requires_grad_()
+    with torch.autocast("cpu", torch.bfloat16):
+        y = module(x).sum()
+    with pytest.raises(RuntimeError, match="create_graph=True"):
+        torch.autograd.grad(y, x, create_graph=True)
+
+
+def test_a_new_gradient_shares_no_memory_with_what_is_kept() -> None:
+    module = nn.Linear(4, 4)
+    shift = nn.Parameter(torch.zeros(2, 4))
+    module.register_parameter("shift", shift)
+    store = WeightGradientStore(module)
+    received = torch.ones(1, 2, 4)
+    y = module(torch.randn(1, 2, 4)) + shift[None]
+    deferred = store.input_backward([y], [received])
+    assert shift.grad is not None
+    shift.grad.mul_(5)
+    deferred.run()
+    # The gradient of the bias sums the two rows of ones.
+    assert torch.equal(module.bias.grad, torch.full((4,), 2.0))
+    assert torch.equal(received, torch.ones(1, 2, 4))
+
+
 def test_an_error_in_the_backward_ends_the_deferring() -> None:
     module = nn.Linear(4, 4)
     store = WeightGradientStore(module)
