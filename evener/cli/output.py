@@ -1,5 +1,7 @@
 """How verbs print: one line of JSON, or text for people; files; and progress while they work."""
 
+import errno
+import fcntl
 import json
 import math
 import os
@@ -64,6 +66,38 @@ def write_file(path: Path, text: str, flag: str = "--out") -> None:
         path.write_text(text, encoding="utf-8")
 
 
+def replace_file(path: Path, text: str, flag: str = "--out") -> None:
+    """The same, but a reader, or who ends this process, finds the old text or the new one."""
+    with writing(path, flag):
+        unfinished = path.with_name(f".{path.name}.unfinished")
+        unfinished.write_text(text, encoding="utf-8")
+        unfinished.replace(path)
+
+
+@contextmanager
+def held_alone(folder: Path, flag: str = "--out") -> Iterator[None]:
+    """Make a folder and keep other processes that ask the same out of it; it is free at the end.
+
+    The lock is the kernel's, so it ends with the process however that ends. Where a file system
+    has none, nobody is kept out.
+
+    Raises UsageError if another process has it.
+    """
+    with writing(folder / "any", flag):
+        descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise UsageError(_held(folder, flag)) from None
+        except OSError as error:
+            if error.errno not in (errno.ENOTSUP, errno.ENOLCK, errno.EBADF, errno.EINVAL):
+                raise
+        yield
+    finally:
+        os.close(descriptor)
+
+
 @contextmanager
 def writing(path: Path, flag: str = "--out") -> Iterator[None]:
     """Make the folder of a file; what the system has against the file becomes a UsageError."""
@@ -88,6 +122,10 @@ def progress_bar(title: str, *, quiet: bool = False) -> Iterator[Progress]:
     with Progress(*columns, console=console, transient=True) as progress:
         progress.add_task(title, total=None, news="")
         yield progress
+
+
+def _held(folder: Path, flag: str) -> str:
+    return f"{flag} {folder} is being written by another run; name another place, or wait"
 
 
 def _unwritable(path: Path, flag: str, error: OSError) -> str:

@@ -2,6 +2,10 @@
 
 import argparse
 import json
+import time
+from contextlib import ExitStack
+from dataclasses import replace
+from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,9 +18,11 @@ from evener.cli.inputs import (
     whole_number,
 )
 from evener.cli.output import (
+    held_alone,
     print_json,
     print_table,
     print_text,
+    replace_file,
     require_writable,
     write_file,
 )
@@ -30,6 +36,8 @@ from evener.units import format_ns
 if TYPE_CHECKING:
     from evener.executor.session import Session, Training
     from evener.executor.train import StepResult
+
+_WRITTEN_EVERY_S = 1.0
 
 
 def add_parser(verbs: Verbs, name: str) -> None:
@@ -72,14 +80,43 @@ def run(options: argparse.Namespace) -> int:
     from evener.executor.launch import rank_from_environment
 
     rank = rank_from_environment()
-    training = session.train(rank)
-    if rank.index == 0:
-        _finish(training, options)
+    if rank.index > 0:
+        session.train(rank)
+        return 0
+    with ExitStack() as stack:
+        if options.out is not None:
+            stack.enter_context(held_alone(options.out))
+            session = _recorded(session, options, stack)
+        _finish(session.train(rank), options)
     return 0
 
 
+def _recorded(session: "Session", options: argparse.Namespace, stack: ExitStack) -> "Session":
+    """The same run, whose losses are in their file at any time, up to a second before."""
+    measured, path = _files(options)
+    losses: list[float] = []
+    written_s = -inf
+
+    def write() -> None:
+        nonlocal written_s
+        written_s = time.monotonic()
+        replace_file(path, json.dumps(losses))
+
+    def on_step(step: int, result: "StepResult") -> None:
+        if not losses:
+            measured.unlink(missing_ok=True)  # another run's would stand beside these losses
+            stack.callback(write)
+        losses.append(result.loss)
+        if time.monotonic() > written_s + _WRITTEN_EVERY_S:
+            write()
+        if session.on_step is not None:
+            session.on_step(step, result)
+
+    return replace(session, on_step=on_step)
+
+
 def _files(options: argparse.Namespace) -> tuple[Path, ...]:
-    """What is written at the end: the timeline of a median step, and all losses."""
+    """The timeline of a median step, written at the end, and the losses, written all along."""
     if options.out is None:
         return ()
     return options.out / "measured.json", options.out / "losses.json"
@@ -143,9 +180,9 @@ def _print_step(step: int, result: "StepResult") -> None:
 
 def _finish(training: "Training", options: argparse.Namespace) -> None:
     step_ns = training.timeline.step_ns
-    texts = (timeline_to_json(training.timeline), json.dumps(training.losses))
-    for path, text in zip(_files(options), texts, strict=False):
-        write_file(path, text)
+    if options.out is not None:
+        measured, _ = _files(options)
+        write_file(measured, timeline_to_json(training.timeline))
     if options.json:
         print_json(
             {
