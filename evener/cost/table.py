@@ -28,6 +28,7 @@ class CostTable:
     memory: bytes per stage and resource, and what each worker holds from the start.
     side_ns: time of an X action by its name.
     tied_ns: time of ``<s>REDUCE><t>`` by (s, t); pairs left out take ``time_ns`` of s.
+    single_ns: times of single actions, in place of all of the above; messages have none.
     """
 
     time_ns: NDArray[np.int64]
@@ -38,6 +39,7 @@ class CostTable:
     memory: MemoryTable
     side_ns: Mapping[str, int] = field(default_factory=dict)
     tied_ns: Mapping[tuple[int, int], int] = field(default_factory=dict)
+    single_ns: Mapping[Action, int] = field(default_factory=dict)
 
     @property
     def num_workers(self) -> int:
@@ -52,6 +54,8 @@ class CostTable:
 
         Raises ProfileError for an X action whose name has no time.
         """
+        if action in self.single_ns:
+            return self.single_ns[action]
         if action.kind is Kind.X:
             self.require_side_times([action])
             return self.side_ns[str(action.name)]
@@ -63,7 +67,11 @@ class CostTable:
 
     def require_side_times(self, actions: Iterable[Action]) -> None:
         """Raise ProfileError that names all side work among the actions without a time."""
-        names = {str(action.name) for action in actions if action.kind is Kind.X}
+        names = {
+            str(action.name)
+            for action in actions
+            if action.kind is Kind.X and action not in self.single_ns
+        }
         unknown = sorted(names - self.side_ns.keys())
         if unknown:
             raise ProfileError("the costs are incomplete", list(map(_no_side_time, unknown)))

@@ -9,8 +9,9 @@ import numpy as np
 from evener.cost.network import transfer_ns
 from evener.cost.table import CostTable
 from evener.errors import UsageError
-from evener.interp.program import compile_program
-from evener.ir.schedule import Schedule
+from evener.interp.program import Program, compile_program
+from evener.ir.action import Action
+from evener.ir.schedule import MESSAGE_KINDS, Schedule
 from evener.ir.timeline import Timeline
 from evener.sim import kernel
 from evener.sim.kernel import Costs, Int, Result
@@ -37,9 +38,10 @@ def simulate(schedule: Schedule, costs: CostTable) -> Timeline:
     and messages never wait for one another) or lowered.
 
     Raises ScheduleError if the schedule is incomplete or stuck, UsageError if the costs are those
-    of another number of workers or stages, ProfileError if side work has no time.
+    of another number of workers or stages or time single actions that the schedule lacks,
+    ProfileError if side work has no time.
     """
-    layout = layout_of(compile_program(schedule))
+    layout = _layout_for(compile_program(schedule), costs)
     result = result_for(layout)
     kernel.run(layout.order, layout.classes, price_classes(layout, schedule, costs), result)
     return Timeline(
@@ -57,10 +59,11 @@ def simulate_many(schedule: Schedule, tables: Sequence[CostTable]) -> list[Outco
 
     Raises what ``simulate`` raises.
     """
-    layout = layout_of(compile_program(schedule))
-    result = result_for(layout)
+    program = compile_program(schedule)
+    result = result_for(layout_of(program))
     outcomes = []
     for costs in tables:
+        layout = _layout_for(program, costs)
         step_ns = kernel.run(
             layout.order, layout.classes, price_classes(layout, schedule, costs), result
         )
@@ -87,7 +90,7 @@ def makespans(schedule: Schedule, costs: CostTable, time_ns: Int) -> Int:
 
     Raises what ``simulate`` raises.
     """
-    layout = layout_of(compile_program(schedule))
+    layout = _layout_for(compile_program(schedule), costs)
     if time_ns.shape[1:] != costs.time_ns.shape:
         raise UsageError(_other_times(time_ns, costs))
     prices = price_classes(layout, schedule, costs)
@@ -100,6 +103,18 @@ def makespans(schedule: Schedule, costs: CostTable, time_ns: Int) -> Int:
         layout.order, layout.classes, prices, durations_ns, result_for(layout)
     )
     return steps_ns
+
+
+def _layout_for(program: Program, costs: CostTable) -> Layout:
+    """Raises UsageError if a single time is of a message, or of an action that is not there."""
+    if not costs.single_ns:
+        return layout_of(program)
+    present = set(program.actions)
+    wrong = [_not_there(action) for action in costs.single_ns if action not in present]
+    wrong += [_is_message(action) for action in costs.single_ns if action.kind in MESSAGE_KINDS]
+    if wrong:
+        raise UsageError("the times of single actions do not fit the schedule", wrong)
+    return layout_of(program, costs.single_ns)
 
 
 def price_classes(layout: Layout, schedule: Schedule, costs: CostTable) -> Costs:
@@ -188,6 +203,14 @@ def _other_size(schedule: Schedule, costs: CostTable) -> str:
         f"schedule {schedule.name} has {schedule.num_workers} workers and {schedule.num_stages} "
         "stages; build the costs for this schedule"
     )
+
+
+def _not_there(action: Action) -> str:
+    return f"{action} has a time of its own, but is not in the schedule; leave it out of single_ns"
+
+
+def _is_message(action: Action) -> str:
+    return f"{action} takes the time of its link; change the link, not single_ns"
 
 
 def _too_long(longest_ns: int, schedule: Schedule) -> str:

@@ -1,6 +1,6 @@
 """A program in the shape that the kernel reads: actions sorted into classes of equal cost."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -50,8 +50,13 @@ class Layout:
 _layouts: "WeakKeyDictionary[Program, Layout]" = WeakKeyDictionary()
 
 
-def layout_of(program: Program) -> Layout:
-    """The layout of a program, built once."""
+def layout_of(program: Program, singles: Collection[Action] = ()) -> Layout:
+    """The layout of a program, built once.
+
+    singles: actions with a time of their own; each is a class for itself, and named.
+    """
+    if singles:
+        return _lay_out(program, singles)
     layout = _layouts.get(program)
     if layout is None:
         layout = _layouts[program] = _lay_out(program)
@@ -72,7 +77,7 @@ class _Needs:
     is_first: NDArray[np.bool_]
 
 
-def _lay_out(program: Program) -> Layout:
+def _lay_out(program: Program, singles: Collection[Action] = ()) -> Layout:
     num_actions = len(program.actions)
     is_send = _of_kind(program, Kind.SEND_F, Kind.SEND_B)
     is_receive = _of_kind(program, Kind.RECV_F, Kind.RECV_B)
@@ -84,7 +89,7 @@ def _lay_out(program: Program) -> Layout:
     wire[owner[needs.is_first]] = wire_of_need[needs.is_first]
     wire[senders] = wire_of_send
 
-    way, lane, special = _ways(program, is_receive), _lanes(program), _special(program)
+    way, lane, special = _ways(program, is_receive), _lanes(program), _special(program, singles)
     num_more = np.bincount(owner[~needs.is_first], minlength=num_actions)
     columns = (program.worker, program.stage, program.kind)
     class_of, example = number_rows(
@@ -189,8 +194,11 @@ def _lanes(program: Program) -> Int:
     return lane
 
 
-def _special(program: Program) -> Int:
-    """A number above 0 for each name of side work and each pair of stages that reduce together."""
+def _special(program: Program, singles: Collection[Action]) -> Int:
+    """A number above 0 for each name of side work and each pair of stages that reduce together.
+
+    And for each of the single actions.
+    """
     special = np.zeros(len(program.actions), dtype=np.int64)
     numbers: dict[object, int] = {}
     for index in np.flatnonzero(_of_kind(program, Kind.X, Kind.REDUCE)):
@@ -198,6 +206,10 @@ def _special(program: Program) -> Int:
         if action.kind is Kind.X or action.peer is not None:
             key = action._replace(microbatch=None, slice=None)
             special[index] = numbers.setdefault(key, len(numbers) + 1)
+    if singles:
+        for index, action in enumerate(program.actions):
+            if action in singles:
+                special[index] = numbers.setdefault((action,), len(numbers) + 1)
     return special
 
 

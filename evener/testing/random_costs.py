@@ -6,9 +6,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from evener.cost.table import KIND_INDEX, CostTable
+from evener.ir.action import Action
 from evener.ir.memory import MemoryTable
 from evener.ir.rules import Resource
-from evener.ir.schedule import Schedule
+from evener.ir.schedule import COMPUTE_KINDS, Schedule
 
 
 def random_costs(random: Random, schedule: Schedule) -> CostTable:
@@ -17,6 +18,7 @@ def random_costs(random: Random, schedule: Schedule) -> CostTable:
     Every worker, stage, kind and direction of a link has its own.  In half of the tables there is
     no latency (else up to 15 ns), in half no limit of bandwidth (else up to 3 bytes/ns or none).
     The side work "p" and "q" has times, and so has the reduction of the first and last stage.
+    In half of the tables every third compute action has a time of its own, of up to 50 ns.
     """
     num_workers, num_stages = schedule.num_workers, schedule.num_stages
 
@@ -36,4 +38,16 @@ def random_costs(random: Random, schedule: Schedule) -> CostTable:
         ),
         side_ns={"p": random.randint(0, 30), "q": random.randint(0, 30)},
         tied_ns={(0, num_stages - 1): random.randint(0, 30)},
+        single_ns=_single_times(random, schedule),
     )
+
+
+def _single_times(random: Random, schedule: Schedule) -> dict[Action, int]:
+    if random.random() < 0.5:
+        return {}
+    chosen = {
+        action: random.randint(0, 50)
+        for _, action in schedule.actions()
+        if action.kind in COMPUTE_KINDS
+    }
+    return {action: time_ns for action, time_ns in chosen.items() if random.random() < 1 / 3}

@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -69,6 +71,17 @@ def test_side_work_and_shared_reductions_are_looked_up_by_name() -> None:
     assert costs.action_ns(0, parse_action("0REDUCE>1")) == 9
     with pytest.raises(ProfileError, match="side work X:decode"):
         named.action_ns(0, parse_action("0X:decode"))
+
+
+def test_a_single_time_goes_before_all_others() -> None:
+    costs = replace(
+        CostTable.uniform(1, 2),
+        side_ns={"encode": 11},
+        single_ns={parse_action("1B3"): 7, parse_action("0X:encode"): 5, parse_action("0X:a"): 4},
+    )
+    texts = ("1B3", "1B2", "0X:encode", "0X:a")
+    assert [costs.action_ns(0, parse_action(text)) for text in texts] == [7, 2, 5, 4]
+    costs.require_side_times([parse_action("0X:a")])
 
 
 def test_kinds_are_indexed_in_their_order() -> None:

@@ -12,7 +12,7 @@ from evener.ir.action import Kind
 from evener.ir.memory import MemoryTable
 from evener.ir.rules import Resource
 from evener.ir.schedule import Schedule
-from evener.ir.text import parse_schedule
+from evener.ir.text import parse_action, parse_schedule
 from evener.ir.timeline import Timeline
 from evener.sim import makespans, simulate, simulate_many
 from evener.sim.reference import simulate_by_events
@@ -371,3 +371,35 @@ def test_the_longest_step_that_can_be_counted() -> None:
     """Two actions of 2**62 - 1 ns, one after the other."""
     costs = costs_of(1, 1, F=2**62 - 1, B=2**62 - 1)
     assert simulate(schedule_of("0F0 0B0", stages=1), costs).step_ns == 2**63 - 2
+
+
+def test_single_actions_take_their_own_time(play) -> None:
+    schedule = schedule_of("0F0 0F1 0B0 0B1", stages=1, microbatches=2)
+    costs = replace(
+        costs_of(1, 1, F=3, B=5),
+        single_ns={parse_action("0B0"): 2, parse_action("0F1"): 0},
+    )
+    assert times(play(schedule, costs)) == {
+        "0:0F0": (0, 3),
+        "0:0F1": (3, 3),
+        "0:0B0": (3, 5),
+        "0:0B1": (5, 10),
+    }
+    # As for all schedules of one worker, the step is its work: 3 + 0 + 2 + 5.
+    assert makespans(schedule, costs, costs.time_ns[None]).tolist() == [10]
+    plain, single = simulate_many(schedule, [replace(costs, single_ns={}), costs])
+    assert (plain.step_ns, single.step_ns) == (16, 10)
+    assert single.bubbles.busy_ns == (10,)
+
+
+def test_single_times_of_actions_that_are_not_there_or_are_messages_are_refused() -> None:
+    schedule = schedule_of("0F0 0SEND_F0", "1RECV_F0 1F0", stages=2)
+    single_ns = {parse_action(text): 1 for text in ("0F0", "0B0", "1RECV_F0", "1F7")}
+    with pytest.raises(UsageError) as caught:
+        simulate(schedule, replace(costs_of(2, 2), single_ns=single_ns))
+    assert str(caught.value) == (
+        "the times of single actions do not fit the schedule\n"
+        "  0B0 has a time of its own, but is not in the schedule; leave it out of single_ns\n"
+        "  1F7 has a time of its own, but is not in the schedule; leave it out of single_ns\n"
+        "  1RECV_F0 takes the time of its link; change the link, not single_ns"
+    )
