@@ -207,9 +207,9 @@ def _special(program: Program, singles: Collection[Action]) -> Int:
             key = action._replace(microbatch=None, slice=None)
             special[index] = numbers.setdefault(key, len(numbers) + 1)
     if singles:
-        for index, action in enumerate(program.actions):
+        for place, action in enumerate(program.actions):
             if action in singles:
-                special[index] = numbers.setdefault((action,), len(numbers) + 1)
+                special[place] = numbers.setdefault((action,), len(numbers) + 1)
     return special
 
 
