@@ -16,6 +16,7 @@ from evener.ir.plan import Plan
 from evener.ir.schedule import Schedule
 from evener.ir.timeline import Timeline
 from evener.planner.find_plan import find_plan
+from evener.planner.freezing.times import frozen_costs, least_ns
 from evener.report import Summary, build_report, summary_of_plan, write_report
 from evener.sim import engine
 from evener.spec.cluster import ClusterSpec
@@ -192,7 +193,7 @@ def export(plan: Plan, *, to: str, path: Path | str, model: ModelSpec | None = N
 def costs_of_plan(
     plan: Plan, profile: Profile, cluster: ClusterSpec, *, schedule: Schedule | None = None
 ) -> CostTable:
-    """What every action of a plan costs.
+    """What every action of a plan costs, with what the plan freezes.
 
     schedule: to be priced in place of ``plan.lowered()``.
 
@@ -204,8 +205,9 @@ def costs_of_plan(
     unknown = [d for (d,) in plan.devices if d not in cluster.devices]
     if unknown:
         raise UsageError(_not_in_cluster(unknown, cluster))
-    return cost_table(
-        plan.lowered() if schedule is None else schedule,
+    priced = plan.lowered() if schedule is None else schedule
+    costs = cost_table(
+        priced,
         layers=[layer_config(name) for name in plan.layer_names],
         partition=plan.partition,
         devices=plan.devices,
@@ -214,6 +216,9 @@ def costs_of_plan(
         job=plan.job.model_copy(update={"microbatch_size": plan.microbatch_size}),
         tied=plan.tied,
     )
+    if plan.freezing is None:
+        return costs
+    return frozen_costs(priced, costs, least_ns(priced, costs), plan.freezing)
 
 
 def simulate(plan: Plan, profile: Profile, cluster: ClusterSpec) -> Timeline:

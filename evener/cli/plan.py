@@ -33,6 +33,7 @@ from evener.cli.output import (
 )
 from evener.cli.parser import Verbs, add_verb
 from evener.cost.profile import Profile
+from evener.ir.freezing import WHOLE_PPM
 from evener.ir.plan import Plan
 from evener.planner.find_plan import PLANNERS
 from evener.planner.problem import Problem
@@ -156,12 +157,21 @@ def _print_result(result: PlanResult) -> None:
             "step time": format_ns(result.objective_ns, digits=4),
             "lower bound": f"{format_ns(result.lower_bound_ns, digits=4)} (gap {result.gap:.1%})",
             "bubble": f"{plan.predicted.bubble_fraction:.1%}",
+            **_frozen_row(plan),
             "peak memory": peaks,
             "searched": f"{result.stats['simulated']} plans in {result.runtime_s:.1f} s",
             "status": result.status.value,
         }
     )
     print_text("\n".join(_stage_lines(plan)))
+
+
+def _frozen_row(plan: Plan) -> dict[str, str]:
+    if plan.freezing is None:
+        return {}
+    means = [sum(row) / len(row) / WHOLE_PPM for row in plan.freezing.share_ppm]
+    by_stage = ", ".join(f"{mean:.1%}" for mean in means)
+    return {"frozen": f"{plan.freezing.mean_ppm / WHOLE_PPM:.1%} on average ({by_stage} by stage)"}
 
 
 def _stage_lines(plan: Plan) -> list[str]:

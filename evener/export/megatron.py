@@ -21,6 +21,7 @@ from evener.export.megatron_order import group_sizes, megatron_order
 from evener.export.parts import parts_reasons, stage_parts, unequal_blocks
 from evener.export.reasons import (
     data_parallel_stages,
+    freezing,
     rank_lines,
     several_devices,
     slices_and_graphs,
@@ -51,6 +52,7 @@ class Megatron:
                 or (unequal_blocks(self.target, model) if model is not None else ())
             ),
             *several_devices(self.target, plan),
+            *freezing(self.target, plan),
             *(placement or _other_order(schedule)),
         ]
 

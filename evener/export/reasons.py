@@ -42,6 +42,15 @@ def several_devices(system: str, plan: Plan) -> Iterator[Reason]:
             )
 
 
+def freezing(system: str, plan: Plan) -> Iterator[Reason]:
+    """Parameters that microbatches leave out."""
+    if plan.freezing is not None:
+        yield Reason(
+            f"the plan freezes parameters of some microbatches: {system} has no word for it; plan "
+            "a job without freeze"
+        )
+
+
 def unequal_workers(system: str, schedule: Schedule) -> Iterator[Reason]:
     """Workers that hold different numbers of stages."""
     counts = [len(stages) for stages in schedule.stages_of_worker]

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from evener.export.exporter import Reason, require_supported
-from evener.export.reasons import data_parallel_stages, slices_and_graphs
+from evener.export.reasons import data_parallel_stages, freezing, slices_and_graphs
 from evener.ir.action import Action, Kind
 from evener.ir.passes import insert_messages
 from evener.ir.plan import Plan
@@ -67,6 +67,7 @@ def schedule_reasons(plan: Plan) -> list[Reason]:
         *data_parallel_stages("torch", schedule),
         *_foreign_kinds(schedule),
         *slices_and_graphs("torch", schedule),
+        *freezing("torch", plan),
         *_order_of_losses(schedule),
     ]
 

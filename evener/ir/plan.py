@@ -10,8 +10,9 @@ from pydantic import Field, ValidationError, model_validator
 
 from evener.errors import PlanError
 from evener.ir.check import violations
+from evener.ir.freezing import freezing_violations
 from evener.ir.passes import lower, replicate
-from evener.ir.record import Record, ScheduleLines
+from evener.ir.record import FreezingLines, Record, ScheduleLines
 from evener.ir.schedule import Schedule
 from evener.ir.versioned_json import JsonFile
 from evener.spec.complaints import complaints
@@ -54,6 +55,7 @@ class Plan(Record):
     job: the job with nothing left open.
     tied: pairs of stages (s, t), s < t, that share parameters.
     schedule: of one replica, compute actions only.
+    freezing: which shares of a stage's parameters each microbatch leaves out, if the job freezes.
     predicted: what the simulator says, if it was asked.
     """
 
@@ -69,6 +71,7 @@ class Plan(Record):
     job: JobSpec
     tied: tuple[tuple[Index, Index], ...] = ()
     schedule: ScheduleLines
+    freezing: FreezingLines | None = None
     predicted: Prediction | None = None
 
     @property
@@ -120,6 +123,7 @@ class Plan(Record):
             *self._wrong_batch(),
             *self._wrong_schedule(),
             *self._wrong_tied(),
+            *self._wrong_freezing(),
         ]
         if found:
             raise Problems(found)
@@ -178,6 +182,20 @@ class Plan(Record):
                     f"{list(pair)}: name two of {self.schedule.num_stages} stages, lower first",
                 )
 
+    def _wrong_freezing(self) -> Iterator[Problem]:
+        asked = self.job.freeze
+        if asked is None or self.freezing is None:
+            if (asked is None) != (self.freezing is None):
+                yield ("freezing",), _FREEZING_NOT_ASKED if asked is None else _NO_FREEZING
+            return
+        for text in freezing_violations(
+            self.freezing,
+            num_stages=self.schedule.num_stages,
+            num_microbatches=self.schedule.num_microbatches * self.replicas,
+            max_share_ppm=asked.max_share_ppm,
+        ):
+            yield ("freezing",), text
+
 
 def tied_stages(
     model: ModelSpec, partition: Sequence[tuple[int, int]]
@@ -190,6 +208,10 @@ def tied_stages(
         for layer in model.tied_layers
     )
     return ((low, high),) if low < high else ()
+
+
+_NO_FREEZING = "is missing, but the job has freeze; plan again, or take freeze out of the job"
+_FREEZING_NOT_ASKED = "is given, but the job has no freeze; add it to the job, or plan again"
 
 
 def _other_model(plan: Plan, model: ModelSpec) -> str:

@@ -5,6 +5,7 @@ from typing import Annotated, Any
 from pydantic import AliasGenerator, BaseModel, ConfigDict, PlainSerializer, PlainValidator
 
 from evener.errors import ScheduleError
+from evener.ir.freezing import Freezing
 from evener.ir.schedule import Schedule
 from evener.ir.text import format_schedule, parse_schedule
 from evener.spec.fields import Problems
@@ -39,4 +40,20 @@ ScheduleLines = Annotated[
     Schedule,
     PlainValidator(_read_schedule),
     PlainSerializer(lambda schedule: format_schedule(schedule).splitlines(), when_used="json"),
+]
+
+
+def _read_freezing(value: Any) -> Freezing:
+    """A freezing as it is, or from its lines."""
+    if isinstance(value, Freezing):
+        return value
+    if not isinstance(value, list) or not all(isinstance(line, str) for line in value):
+        raise ValueError("should be a list of lines, one per stage")
+    return Freezing.parse(value)
+
+
+FreezingLines = Annotated[
+    Freezing,
+    PlainValidator(_read_freezing),
+    PlainSerializer(lambda freezing: freezing.lines(), when_used="json"),
 ]

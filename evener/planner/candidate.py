@@ -6,10 +6,12 @@ from typing import TypeAlias
 
 from evener.cost.build import cost_table
 from evener.cost.table import CostTable
+from evener.ir.freezing import Freezing
 from evener.ir.memory_caps import over_caps
 from evener.ir.passes import lower, replicate
 from evener.ir.plan import Plan, Prediction, tied_stages
 from evener.ir.schedule import Schedule
+from evener.planner.freezing.plan_freezing import plan_freezing
 from evener.planner.partition.contiguous import Partition
 from evener.planner.pipeline_times import pipeline_times
 from evener.planner.problem import Problem
@@ -116,7 +118,8 @@ class Candidate:
         stats: dict[str, int],
         refused: tuple[str, ...] = (),
     ) -> PlanResult:
-        """The answer that an evaluated partition is."""
+        """The answer that an evaluated partition is, with its freezing if the job freezes."""
+        freezing, outcome = self._frozen(found)
         plan = Plan(
             model=self.problem.model.name,
             model_fingerprint=self.problem.model.fingerprint(),
@@ -129,15 +132,25 @@ class Candidate:
             job=self.problem.job_with(self.shape.microbatch_size),
             tied=tied_stages(self.problem.model, found.partition),
             schedule=found.schedule,
+            freezing=freezing,
             predicted=Prediction(
-                step_ns=found.step_ns,
+                step_ns=outcome.step_ns,
                 lower_bound_ns=lower_bound_ns,
-                peak_bytes=found.outcome.peak_bytes,
-                bubble_fraction=found.outcome.bubbles.bubble_fraction,
+                peak_bytes=outcome.peak_bytes,
+                bubble_fraction=outcome.bubbles.bubble_fraction,
                 status=status.value,
             ),
         )
-        return PlanResult(plan, found.step_ns, lower_bound_ns, status, runtime_s, stats, refused)
+        return PlanResult(plan, outcome.step_ns, lower_bound_ns, status, runtime_s, stats, refused)
+
+    def _frozen(self, found: Evaluated) -> tuple[Freezing | None, Outcome]:
+        spec = self.problem.job.freeze
+        if spec is None:
+            return None, found.outcome
+        lowered, costs = self.world(found)
+        frozen = plan_freezing(lowered, costs, max_share_ppm=spec.max_share_ppm)
+        (outcome,) = simulate_many(lowered, [frozen.costs])
+        return frozen.freezing, outcome
 
     def _schedule_for(self, partition: Partition, tied: Ties) -> Schedule:
         """Of one replica; for an adapting schedule with the costs of the first replica."""

@@ -9,6 +9,7 @@ import numpy as np
 
 from evener.cost.profile import LayerCost, LayerKey, Profile
 from evener.errors import PlanInfeasible, ProfileError
+from evener.ir.freezing import WHOLE_PPM
 from evener.planner.bound import ChainTimes
 from evener.planner.result import PlanResult
 from evener.planner.stop import StoppingCriterion
@@ -88,19 +89,31 @@ class Problem:
             [LayerKey(c, device_type, microbatch_size, length) for c in self.layer_configs]
         )
 
-    def backward_ns(self, cost: LayerCost) -> int:
-        """The least that the backward of a layer costs a worker, recomputation included."""
-        split_ns = cost.input_grad_ns + cost.weight_grad_ns
-        return min(cost.backward_ns, split_ns) + self._recompute_ns(cost)
+    def backward_ns(self, cost: LayerCost, *, frozen_ppm: int = 0) -> int:
+        """The least that the backward of a layer costs a worker, recomputation included.
 
-    def chain_times(self, microbatch_size: int) -> ChainTimes:
-        """Per layer, the least time on any device type of the cluster."""
+        frozen_ppm: share of its parameters that is frozen.
+        """
+        saved_ns = max(0, cost.backward_ns - cost.input_grad_ns) * frozen_ppm
+        saved_split_ns = cost.weight_grad_ns * frozen_ppm
+        whole_ns = cost.backward_ns - -(-saved_ns // WHOLE_PPM)
+        split_ns = cost.input_grad_ns + cost.weight_grad_ns - -(-saved_split_ns // WHOLE_PPM)
+        return min(whole_ns, split_ns) + self._recompute_ns(cost)
+
+    def chain_times(self, microbatch_size: int, *, stage_copies: int = 1) -> ChainTimes:
+        """Per layer, the least time on any device type of the cluster.
+
+        stage_copies: workers that hold a stage. If the job freezes, the microbatches of one of them
+            may have all that the cap allows to the stage.
+        """
+        freeze = self.job.freeze
+        cap_ppm = 0 if freeze is None else min(WHOLE_PPM, stage_copies * freeze.max_share_ppm)
         rows = [
             [
                 (
                     cost.forward_ns,
                     min(cost.input_grad_ns, cost.backward_ns) + self._recompute_ns(cost),
-                    cost.forward_ns + self.backward_ns(cost),
+                    cost.forward_ns + self.backward_ns(cost, frozen_ppm=cap_ppm),
                 )
                 for cost in self.layer_costs(device_type, microbatch_size)
             ]

@@ -256,7 +256,7 @@ def _lower_bound_ns(problem: Problem) -> int:
     }
     bounds_ns = (
         pipeline_bound_ns(
-            problem.chain_times(size),
+            problem.chain_times(size, stage_copies=stage_copies),
             num_workers=num_workers,
             num_microbatches=num_microbatches,
             stage_copies=stage_copies,

@@ -4,7 +4,7 @@ from evener.spec.catalogue import device_catalogue
 from evener.spec.cluster import ClusterSpec, Device, Link, NodeSpec, ZoneLinkSpec
 from evener.spec.device import DeviceSpec, LinkSpec
 from evener.spec.fields import DTYPE_BYTES, Dtype, Spec
-from evener.spec.job import AdamSpec, DtypesSpec, JobSpec, OptimizerSpec, SgdSpec
+from evener.spec.job import AdamSpec, DtypesSpec, FreezeSpec, JobSpec, OptimizerSpec, SgdSpec
 from evener.spec.layers import (
     AttentionSpec,
     BlockSpec,
@@ -33,6 +33,7 @@ __all__ = [
     "Dtype",
     "DtypesSpec",
     "EmbeddingSpec",
+    "FreezeSpec",
     "HeadSpec",
     "JobSpec",
     "LatentSpec",

@@ -16,6 +16,7 @@ _DEFAULT_SEQUENCES = 8
 
 NonNegative = Annotated[float, Field(ge=0)]
 Seed = Annotated[int, Field(ge=0, lt=2**63)]
+Steps = Annotated[int, Field(ge=0, lt=2**63)]
 Beta = Annotated[float, Field(ge=0, lt=1)]
 
 
@@ -59,6 +60,26 @@ class AdamSpec(Spec):
 OptimizerSpec = Annotated[SgdSpec | AdamSpec, Field(discriminator="kind")]
 
 
+class FreezeSpec(Spec):
+    """Freezing of parameters, per microbatch, as far as the critical path of the step needs it.
+
+    max_share: cap on the mean share of a stage's parameters that go without a gradient.
+    warmup_steps: steps before anything is frozen. monitor_steps: steps that measure actions with
+    nothing frozen, and as many with everything frozen, which train nothing; 0 means that the
+    plan's own shares are used. ramp_steps: steps over which the shares grow to what they are to be.
+    """
+
+    max_share: Annotated[float, Field(gt=0, le=1)] = 0.5
+    warmup_steps: Steps = 0
+    monitor_steps: Steps = 5
+    ramp_steps: Steps = 10
+
+    @property
+    def max_share_ppm(self) -> int:
+        """The cap in parts per million."""
+        return round(self.max_share * 1_000_000)
+
+
 class JobSpec(Spec):
     """A training job.
 
@@ -66,6 +87,7 @@ class JobSpec(Spec):
     microbatch_size: sequences of one microbatch, or "auto" to let the planner choose.
     clip_norm: the global gradient norm is clipped to it; None means no clipping.
     recompute: "full" keeps only the inputs of a stage and repeats its forward before backward.
+    freeze: see ``FreezeSpec``; None means that every microbatch trains all parameters.
     memory_fraction, memory_cap_bytes: a device may be filled to the smaller of the two.
     dropout_seed: None means ``seed``.
     """
@@ -78,6 +100,7 @@ class JobSpec(Spec):
     optimizer: OptimizerSpec = AdamSpec()
     clip_norm: Annotated[float, Field(gt=0)] | None = None
     recompute: Literal["none", "full"] = "none"
+    freeze: FreezeSpec | None = None
     memory_fraction: Annotated[float, Field(gt=0, le=1)] = 1.0
     memory_cap_bytes: Bytes | None = None
     steps: Count = 10

@@ -8,7 +8,9 @@ import pytest
 
 from evener.errors import ExportError
 from evener.export import TorchCsv, read_schedule
+from evener.export.registry import EXPORTERS
 from evener.ir.action import Action, Kind
+from evener.ir.freezing import Freezing
 from evener.ir.plan import Plan
 from evener.ir.schedule import Schedule
 from evener.ir.text import parse_action
@@ -141,6 +143,21 @@ def test_slices_are_refused(make_plan) -> None:
     workers = rows("0F0.0 0F0.1 0B0.1 0B0.0", "1F0.0 1F0.1 1B0.1 1B0.0")
     (reason,) = reasons(make_plan(Schedule("sliced", 2, 1, workers, num_slices=2)))
     assert reason.startswith("2 token slices per microbatch")
+
+
+def test_freezing_is_refused_by_every_format(make_plan, make_model) -> None:
+    plan = make_plan(one_f_one_b(ScheduleShape(2, 2)), model=make_model(1), cuts=(2,))
+    frozen = plan.model_copy(update={"freezing": Freezing(((0, 1), (0, 0)))})
+    for exporter in EXPORTERS.values():
+        new = {r.text for r in exporter.unsupported(frozen, make_model(1))}
+        new -= {r.text for r in exporter.unsupported(plan, make_model(1))}
+        system = "Megatron-LM" if exporter.target.startswith("Megatron") else "torch"
+        assert new == {
+            (
+                f"the plan freezes parameters of some microbatches: {system} has no word for it; plan "
+                "a job without freeze"
+            )
+        }
 
 
 def test_a_stage_graph_is_refused(make_plan) -> None:

@@ -9,9 +9,10 @@ import pytest
 from pydantic import ValidationError
 
 from evener.errors import PlanError
+from evener.ir.freezing import Freezing
 from evener.ir.plan import Plan, Prediction
 from evener.ir.text import format_schedule, parse_schedule
-from evener.spec.job import JobSpec
+from evener.spec.job import FreezeSpec, JobSpec
 from evener.spec.layers import MlpSpec
 from evener.spec.model import ModelSpec
 
@@ -219,3 +220,56 @@ def test_a_plan_keeps_compute_actions_only() -> None:
     lowered = parse_schedule(f"# schedule x\n# stages 2\n# microbatches 1\n{rows}")
     with pytest.raises(ValidationError, match="has messages; a plan keeps compute actions only"):
         make_plan(schedule=lowered)
+
+
+def test_a_plan_with_freezing_reads_back(tmp_path: Path) -> None:
+    freezing = Freezing(((0, 1, 2, 3), (250_000, 0, 0, 1_000_000)))
+    job = make_plan().job.model_copy(update={"freeze": FreezeSpec()})
+    plan = make_plan(job=job, freezing=freezing)
+    path = tmp_path / "plan.json"
+    plan.save(path)
+    assert Plan.load(path) == plan
+    assert '  "0 1 2 3",\n' in path.read_text("utf-8")
+
+
+@pytest.mark.parametrize(
+    ("freeze", "freezing", "text"),
+    [
+        ({}, None, "is missing, but the job has freeze; plan again, or take freeze out of the job"),
+        (
+            None,
+            ["0 0 0 0"] * 2,
+            "is given, but the job has no freeze; add it to the job, or plan again",
+        ),
+        ({}, "0 0", "should be a list of lines, one per stage"),
+        (
+            {},
+            ["0 0 0 0", "0 0 0 x"],
+            "stage 1: 'x' is no share; give whole numbers, in parts per million",
+        ),
+        # 4 microbatches: 2 in each of 2 replicas.
+        (
+            {},
+            ["0 0 0 0", "0 0"],
+            "stage 1 has 2 shares, but the step has 4 microbatches; give one each",
+        ),
+        (
+            {"max_share": 0.25},
+            ["1000000 0 0 0", "1000000 0 0 4"],
+            (
+                "stage 1 freezes 250001 parts per million on average, but the job allows 250000; "
+                "freeze less, or raise freeze.max_share"
+            ),
+        ),
+    ],
+)
+def test_freezing_that_does_not_fit_is_refused(
+    tmp_path: Path, freeze: Any, freezing: Any, text: str
+) -> None:
+    def change(values: dict[str, Any]) -> None:
+        values["job"]["freeze"] = freeze
+        values["freezing"] = freezing
+
+    assert load_changed(tmp_path, change) == (
+        f"PLAN is not a plan that can be used:\n  PLAN: freezing: {text}"
+    )

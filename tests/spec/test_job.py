@@ -1,7 +1,7 @@
 import pytest
 
-from evener.errors import UsageError
-from evener.spec import AdamSpec, JobSpec, SgdSpec, parse_toml
+from evener.errors import SpecError, UsageError
+from evener.spec import AdamSpec, FreezeSpec, JobSpec, SgdSpec, parse_toml
 
 DO_NOT_DIVIDE = "do not divide the global batch of 12 sequences; sizes that do"
 
@@ -65,3 +65,23 @@ def test_states_of_the_optimizers() -> None:
 def test_json_round_trip() -> None:
     job = JobSpec(optimizer=SgdSpec(momentum=0.9), memory_cap_bytes=800, clip_norm=1.0)
     assert JobSpec.model_validate_json(job.model_dump_json()) == job
+
+
+def test_freeze() -> None:
+    job = parse_toml("[freeze]\nmax_share = 0.3\nwarmup_steps = 2", JobSpec, file="job.toml")
+    assert job.freeze == FreezeSpec(max_share=0.3, warmup_steps=2)
+    assert job.freeze.max_share_ppm == 300_000
+    assert parse_toml("[freeze]", JobSpec, file="job.toml").freeze == FreezeSpec()
+
+
+def test_freeze_refused() -> None:
+    text = "[freeze]\nmax_share = 1.5\nmonitor_steps = -1\nramp = 3"
+    with pytest.raises(SpecError) as caught:
+        parse_toml(text, JobSpec, file="job.toml")
+    assert str(caught.value) == (
+        "job.toml does not describe a JobSpec:\n"
+        "  job.toml:2: freeze.max_share: 1.5 should be less than or equal to 1\n"
+        "  job.toml:3: freeze.monitor_steps: -1 should be greater than or equal to 0\n"
+        "  job.toml:4: freeze.ramp: unknown key; known: max_share, warmup_steps, monitor_steps, "
+        "ramp_steps"
+    )

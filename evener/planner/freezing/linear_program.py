@@ -214,6 +214,7 @@ def _minimize(solver: "_Highs", variables: list[int]) -> float:
     cost = np.zeros(num_variables)
     cost[variables] = 1.0
     solver.changeColsCost(num_variables, np.arange(num_variables, dtype=np.int32), cost)
+    solver.clearSolver()  # what presolve does is worth more than the last solve's basis
     solver.run()
     status = solver.modelStatusToString(solver.getModelStatus())
     assert status == "Optimal", f"freezing nothing is feasible, but the solver says: {status}"
