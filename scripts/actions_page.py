@@ -25,8 +25,9 @@ DOES = {
     Kind.REDUCE: "add up the gradients of a stage over its gradient group",
     Kind.NORM: "add up the squared gradient norm over all workers, for clipping",
     Kind.STEP: "optimizer step of a stage",
-    Kind.OFFLOAD: "move saved activations to host memory",
-    Kind.RELOAD: "move them back",
+    Kind.OFFLOAD: "copy saved activations to host memory",
+    Kind.FREE: "wait for that copy and let go of the originals",
+    Kind.RELOAD: "copy them back",
     Kind.X: "side work in a gap",
 }
 

@@ -49,6 +49,7 @@ def unit_bytes(stage: Sequence[LayerCost], *, recomputed: bool) -> dict[Resource
     """
     return {
         Resource.ACTIVATION: stage[0].input_bytes if recomputed else _activation_bytes(stage),
+        Resource.OFFLOADED: 0,
         Resource.CHECKPOINT: stage[0].input_bytes,
         Resource.WEIGHT_GRADIENT: sum(cost.weight_gradient_bytes for cost in stage),
         Resource.INPUT: stage[0].input_bytes,

@@ -26,6 +26,7 @@ class Kind(StrEnum):
     NORM = "NORM"
     STEP = "STEP"
     OFFLOAD = "OFFLOAD"
+    FREE = "FREE"
     RELOAD = "RELOAD"
     X = "X"
 

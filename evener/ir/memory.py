@@ -2,7 +2,8 @@
 
 Effects follow ``ir.rules``, with what depends on the cell (stage, microbatch, slice) filled in:
 
-- a cell that is recomputed takes a CHECKPOINT at its forward, and the ACTIVATION at R;
+- a cell that is recomputed takes a CHECKPOINT at its forward, and the ACTIVATION at R; the
+  CHECKPOINT is also what it moves to host memory;
 - a cell without a backward (evaluation) gives its ACTIVATION back when the forward ends;
 - INPUT and OUTPUT_GRADIENT are the buffers of received messages: they are given back as often as
   the cell receives, never if its neighbour is on the same worker.
@@ -46,7 +47,7 @@ class MemoryStep(NamedTuple):
 
 _PLAIN = (False, True, 0, 0)
 _IN_FLIGHT = frozenset({Kind.F, Kind.B, Kind.I, Kind.W})
-_DEPENDS_ON_CELL = frozenset({Kind.F, Kind.B, Kind.I})
+_DEPENDS_ON_CELL = frozenset({Kind.F, Kind.B, Kind.I, Kind.FREE, Kind.RELOAD})
 
 
 class _Cells:
@@ -151,6 +152,10 @@ def _step(
         takes_at_start = (Resource.CHECKPOINT,)
     elif action.kind is Kind.F and not has_backward:
         gives_at_end = (Resource.ACTIVATION,)
+    elif action.kind is Kind.FREE and recomputed:
+        gives_at_end = (Resource.CHECKPOINT,)
+    elif action.kind is Kind.RELOAD and recomputed:
+        takes_at_start = (Resource.CHECKPOINT,)
     buffers = {Resource.INPUT: num_inputs, Resource.OUTPUT_GRADIENT: num_gradients}
 
     def effects(takes: tuple[Resource, ...], gives: tuple[Resource, ...]) -> tuple[Effect, ...]:

@@ -69,6 +69,7 @@ class Resource(Enum):
     """What memory is taken for."""
 
     ACTIVATION = "activation"  # everything saved by the forward for the backward
+    OFFLOADED = "offloaded part"  # of the activation: what is in host memory for a while
     CHECKPOINT = "checkpoint"  # the stage input alone, when the forward is recomputed
     WEIGHT_GRADIENT = "weight gradient"  # what I leaves behind for W
     INPUT = "input"  # buffer of a received activation
@@ -174,9 +175,14 @@ RULES: dict[Kind, Rule] = {
         ),
         whole_stage=True,
     ),
-    Kind.OFFLOAD: Rule(Stream.D2H, needs=(_FORWARD,), gives_at_end=(Resource.ACTIVATION,)),
+    # The copy runs beside the worker, so only the action that waits for it can give memory back.
+    # Of a cell that is recomputed, the CHECKPOINT goes in place of the OFFLOADED part.
+    Kind.OFFLOAD: Rule(Stream.D2H, needs=(_FORWARD,)),
+    Kind.FREE: Rule(
+        Stream.COMPUTE, needs=(Need((Kind.OFFLOAD,)),), gives_at_end=(Resource.OFFLOADED,)
+    ),
     Kind.RELOAD: Rule(
-        Stream.H2D, needs=(Need((Kind.OFFLOAD,)),), takes_at_start=(Resource.ACTIVATION,)
+        Stream.H2D, needs=(Need((Kind.FREE,)),), takes_at_start=(Resource.OFFLOADED,)
     ),
     Kind.X: Rule(Stream.COMPUTE),
 }

@@ -7,8 +7,9 @@ from evener.ir.dependencies import link_of
 from evener.ir.rules import RULES
 from evener.ir.schedule import MESSAGE_KINDS, Cell, Schedule
 
-_BACKWARD = frozenset({Kind.B, Kind.I, Kind.W, Kind.R, Kind.SEND_B, Kind.RECV_B})
-_CELL_KINDS = (Kind.F, Kind.B, Kind.I, Kind.W, Kind.R, Kind.OFFLOAD, Kind.RELOAD)
+_OFFLOAD_KINDS = (Kind.OFFLOAD, Kind.FREE, Kind.RELOAD)
+_CELL_KINDS = (Kind.F, Kind.B, Kind.I, Kind.W, Kind.R, *_OFFLOAD_KINDS)
+_BACKWARD = frozenset({Kind.B, Kind.I, Kind.W, Kind.R, Kind.SEND_B, Kind.RECV_B, *_OFFLOAD_KINDS})
 _MOST_MISSING = 1000
 _PARAMETERS_USED = frozenset({Kind.F, Kind.B, Kind.I, Kind.W, Kind.R})
 
@@ -176,8 +177,10 @@ def _wrong_cell(
 
 def _wrong_offloads(listed: dict[Kind, dict[Cell, list[int]]]) -> Iterator[str]:
     for cell, workers in listed[Kind.OFFLOAD].items():
+        action = Action(cell[0], Kind.OFFLOAD, cell[1], cell[2])
+        if cell not in listed[Kind.FREE]:
+            yield f"worker {workers[0]}: {action} gives no memory back: add a FREE"
         if cell not in listed[Kind.RELOAD]:
-            action = Action(cell[0], Kind.OFFLOAD, cell[1], cell[2])
             yield f"worker {workers[0]}: {action} never comes back: add a RELOAD"
 
 

@@ -47,6 +47,7 @@ PALETTE: dict[Kind, Ink] = {
     Kind.NORM: Ink("gradient norm", *_STATE),
     Kind.STEP: Ink("optimizer step", "#5b6472", "#8a93a3"),
     Kind.OFFLOAD: Ink("offload", "#8c6d46", "#b08d5f"),
+    Kind.FREE: Ink("let go of what was offloaded", "#8c6d46", "#b08d5f"),
     Kind.RELOAD: Ink("reload", "#8c6d46", "#b08d5f"),
     Kind.X: Ink("side work", "#f0e442", "#f0e442"),
 }

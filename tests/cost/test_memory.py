@@ -50,6 +50,7 @@ def test_model_states_per_parameter(
 def test_what_one_microbatch_takes() -> None:
     assert unit_bytes([ATTENTION, HEAD], recomputed=False) == {
         Resource.ACTIVATION: 90 + 640,
+        Resource.OFFLOADED: 0,
         Resource.CHECKPOINT: 8,
         Resource.WEIGHT_GRADIENT: 50 + 70,
         Resource.INPUT: 8,

@@ -177,7 +177,7 @@ def test_an_error_while_waiting_says_for_what() -> None:
 
 
 def test_kinds_that_the_executor_does_not_run_are_refused() -> None:
-    row = "0GATHER 0F0 0OFFLOAD0 0RELOAD0 0B0 0RELEASE"
+    row = "0GATHER 0F0 0OFFLOAD0 0FREE0 0RELOAD0 0B0 0RELEASE"
     with pytest.raises(UsageError) as caught:
         loop_of(row, "0GATHER 0F1 0B1 0RELEASE", Journal(), num_stages=1)
     assert str(caught.value) == (

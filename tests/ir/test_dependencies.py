@@ -112,9 +112,10 @@ def test_parameters_gathered_again_are_waited_for_again() -> None:
 
 
 def test_offloaded_activations_are_waited_for() -> None:
-    assert needs(schedule("0F0 0OFFLOAD0 0RELOAD0 0B0", num_stages=1)) == {
+    assert needs(schedule("0F0 0OFFLOAD0 0FREE0 0RELOAD0 0B0", num_stages=1)) == {
         "0OFFLOAD0": ["0F0"],
-        "0RELOAD0": ["0OFFLOAD0"],
+        "0FREE0": ["0OFFLOAD0"],
+        "0RELOAD0": ["0FREE0"],
         "0B0": ["0RELOAD0"],
     }
 

@@ -13,6 +13,7 @@ TABLE = MemoryTable(
         Resource.WEIGHT_GRADIENT: (100, 200),
         Resource.INPUT: (1_000, 2_000),
         Resource.OUTPUT_GRADIENT: (10_000, 20_000),
+        Resource.OFFLOADED: (100_000, 200_000),
     },
     static_bytes=(0, 0),
 )
@@ -67,7 +68,28 @@ def test_evaluation_keeps_nothing() -> None:
 
 
 def test_offloaded_activations_come_back() -> None:
-    assert curve("0F0 0OFFLOAD0 0RELOAD0 0B0") == [(1, 1), (1, 0), (1, 1), (1, 0)]
+    # The copy (OFFLOAD) gives nothing back, whoever waits for it (FREE) does: 100,000 of the cell.
+    assert curve("0F0 0OFFLOAD0 0F1 0FREE0 0RELOAD0 0B0 0B1") == [
+        (1, 1),
+        (1, 1),
+        (2, 2),
+        (2, 2 - 100_000),
+        (2, 2),
+        (2, 1),
+        (1, 0),
+    ]
+
+
+def test_a_recomputed_forward_offloads_its_checkpoint() -> None:
+    # F takes the checkpoint (10), FREE gives it back, RELOAD takes it again for R.
+    assert curve("0F0 0OFFLOAD0 0FREE0 0RELOAD0 0R0 0B0") == [
+        (10, 10),
+        (10, 10),
+        (10, 0),
+        (10, 10),
+        (11, 1),
+        (1, 0),
+    ]
 
 
 def test_gathered_parameters_are_held_until_the_release() -> None:

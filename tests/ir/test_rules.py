@@ -19,7 +19,7 @@ def test_the_sets_of_kinds_agree_with_the_streams() -> None:
         stream: {kind for kind in Kind if RULES[kind].stream is stream} for stream in Stream
     }
     assert of_stream[Stream.MESSAGE] == MESSAGE_KINDS
-    assert of_stream[Stream.COMPUTE] == COMPUTE_KINDS | {Kind.STEP}
+    assert of_stream[Stream.COMPUTE] == COMPUTE_KINDS | {Kind.STEP, Kind.FREE}
 
 
 def test_the_picture_is_the_table() -> None:

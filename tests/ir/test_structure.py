@@ -109,8 +109,11 @@ def test_one_worker_runs_all_of_a_cell() -> None:
 
 
 def test_offloaded_activations_come_back() -> None:
-    assert chain("0F0 0OFFLOAD0 0B0") == ["worker 0: 0OFFLOAD0 never comes back: add a RELOAD"]
-    assert chain("0F0 0OFFLOAD0 0RELOAD0 0B0") == []
+    assert chain("0F0 0OFFLOAD0 0B0") == [
+        "worker 0: 0OFFLOAD0 gives no memory back: add a FREE",
+        "worker 0: 0OFFLOAD0 never comes back: add a RELOAD",
+    ]
+    assert chain("0F0 0OFFLOAD0 0FREE0 0RELOAD0 0B0") == []
 
 
 def test_messages_run_between_workers() -> None:

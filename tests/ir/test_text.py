@@ -13,7 +13,7 @@ from evener.ir.text import diff_schedules, format_schedule, parse_action, parse_
 
 KINDS = (
     "kinds are F B I W R SEND_F RECV_F SEND_B RECV_B GATHER RELEASE REDUCE NORM STEP OFFLOAD "
-    "RELOAD X, and X has a name: 0X:name3"
+    "FREE RELOAD X, and X has a name: 0X:name3"
 )
 FORM = f"write <stage><KIND><microbatch>[.<slice>][><peer>], such as 0F3 or 2SEND_B1; {KINDS}"
 

@@ -207,12 +207,15 @@ def test_a_stage_waits_for_all_stages_that_feed_it(play) -> None:
 
 def test_host_transfers_run_beside_in_both_directions(play) -> None:
     schedule = schedule_of(
-        "0F0 0OFFLOAD0 0F1 0OFFLOAD1 0RELOAD1 0B1 0RELOAD0 0B0", stages=1, microbatches=2
+        "0F0 0OFFLOAD0 0F1 0OFFLOAD1 0FREE0 0FREE1 0RELOAD1 0B1 0RELOAD0 0B0",
+        stages=1,
+        microbatches=2,
     )
-    # F 0-2, 2-4. Out: 2-5, 5-8. Back: 8-12 for the second, B 12-13; the first is issued then: its
-    # way back is free at 12 and it is issued at 13: 13-17, B 17-18.
+    # F 0-2, 2-4. Out: 2-5, 5-8, and the worker waits for both. Back: 8-12 for the second, B
+    # 12-13; the first is issued then: its way back is free at 12, it comes 13-17, B 17-18.
     found = times(play(schedule, costs_of(1, 1, F=2, B=1, OFFLOAD=3, RELOAD=4)))
     assert [found["0:0OFFLOAD0"], found["0:0OFFLOAD1"]] == [(2, 5), (5, 8)]
+    assert [found["0:0FREE0"], found["0:0FREE1"]] == [(5, 5), (8, 8)]
     assert [found["0:0RELOAD1"], found["0:0B1"]] == [(8, 12), (12, 13)]
     assert [found["0:0RELOAD0"], found["0:0B0"]] == [(13, 17), (17, 18)]
 
@@ -320,8 +323,8 @@ def test_makespans_want_tables_of_the_same_size() -> None:
     with pytest.raises(UsageError) as caught:
         makespans(schedule, costs_of(1, 1), np.zeros((4, 1, 2, len(Kind)), dtype=np.int64))
     assert str(caught.value) == (
-        "time_ns has shape (4, 1, 2, 17), but the costs want (batch, worker, stage, kind) = "
-        "(any, 1, 1, 17)"
+        f"time_ns has shape (4, 1, 2, {len(Kind)}), but the costs want (batch, worker, stage, "
+        f"kind) = (any, 1, 1, {len(Kind)})"
     )
 
 

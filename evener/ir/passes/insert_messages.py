@@ -14,8 +14,7 @@ from typing import NamedTuple
 
 from evener.errors import ScheduleError
 from evener.ir.action import Action, Kind
-from evener.ir.passes.replay import Durations, end_times
-from evener.ir.rules import RULES, Stream
+from evener.ir.passes.replay import Durations, end_times, takes_time
 from evener.ir.schedule import Schedule
 
 
@@ -86,9 +85,9 @@ def _merge(
     message = next(waiting)
     now = 0
     for action, end in zip(actions, ends, strict=True):
-        # What became ready with the compute action before a collective goes before that, too.
+        # What became ready with the compute action before goes before what takes no time, too.
         limit = now + 1
-        if RULES[action.kind].stream is Stream.COMPUTE:
+        if takes_time(action.kind):
             limit = now = end
         while message is not None and message.ready_ns < limit:
             merged.append(message.action)

@@ -24,6 +24,11 @@ def unit_durations(worker: int, action: Action) -> int:
     return _UNITS.get(action.kind, 1)
 
 
+def takes_time(kind: Kind) -> bool:
+    """Whether an action holds its worker for a while of its own, and not only to wait."""
+    return RULES[kind].stream is Stream.COMPUTE and kind is not Kind.FREE
+
+
 def end_times(schedule: Schedule, durations_ns: Durations | None) -> list[int]:
     """When every action ends, in flat order. Raises ScheduleError if the schedule gets stuck.
 
@@ -39,7 +44,7 @@ def end_times(schedule: Schedule, durations_ns: Durations | None) -> list[int]:
         previous = order.issue_after[index]
         if previous >= 0:
             start = max(start, end[previous])
-        if RULES[action.kind].stream is Stream.COMPUTE:
+        if takes_time(action.kind):
             start += max(1, duration(dependencies.worker_of[index], action))
         end[index] = start
         # The members stand next to one another: the last one makes the end of all.

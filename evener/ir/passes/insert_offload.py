@@ -1,0 +1,104 @@
+"""Write out which saved activations spend a while in host memory: OFFLOAD, FREE, RELOAD.
+
+The copies run beside the worker.  OFFLOAD stands right after the cell's forward and FREE ``lead``
+compute actions later: so long the copy may take without holding the worker up.  RELOAD stands as
+many compute actions before the cell's activations are needed again.
+"""
+
+from collections import defaultdict
+from collections.abc import Collection, Iterator
+from dataclasses import replace
+
+from evener.errors import ScheduleError
+from evener.ir.action import Action, Kind
+from evener.ir.rules import RULES, Stream
+from evener.ir.schedule import Cell, Schedule
+
+OFFLOAD_KINDS = frozenset({Kind.OFFLOAD, Kind.FREE, Kind.RELOAD})
+_USERS = frozenset({Kind.R, Kind.B, Kind.I})
+
+
+def insert_offload(schedule: Schedule, cells: Collection[Cell], *, lead: int = 1) -> Schedule:
+    """The same schedule in which the activations of some cells go to host memory and come back.
+
+    schedule: compute-only. cells: (stage, microbatch, slice) of each.
+    lead: compute actions of its worker beside which each copy runs, 1 or more.
+
+    Raises ScheduleError that names every cell that cannot be offloaded, and why.
+    """
+    assert lead >= 1, "a copy needs something to run beside"
+    if not schedule.kinds.isdisjoint(OFFLOAD_KINDS) or schedule.is_lowered:
+        raise ScheduleError(_WRONG_INPUT.format(name=schedule.name))
+    lives = [cell_lives(actions) for actions in schedule.workers]
+    found = {cell: life for own in lives for cell, life in own.items()}
+    wrong = [
+        f"{Action(cell[0], Kind.OFFLOAD, cell[1], cell[2])}: {reason}"
+        for cell in sorted(cells, key=str)
+        if (reason := _wrong_cell(found.get(cell), lead))
+    ]
+    if wrong:
+        raise ScheduleError(f"schedule {schedule.name} cannot offload all of these", wrong)
+    workers = tuple(
+        tuple(_merge(actions, {c: life for c, life in own.items() if c in cells}, lead))
+        for actions, own in zip(schedule.workers, lives, strict=True)
+    )
+    return replace(schedule, workers=workers)
+
+
+def cell_lives(actions: tuple[Action, ...]) -> dict[Cell, tuple[int, int]]:
+    """Of each cell with a backward, where its forward and the first user of what that saved stand.
+
+    Places count the compute actions of the list. The user is R, B or I.
+    """
+    begins: dict[Cell, int] = {}
+    lives: dict[Cell, tuple[int, int]] = {}
+    computes = [action for action in actions if RULES[action.kind].stream is Stream.COMPUTE]
+    for place, action in enumerate(computes):
+        if action.microbatch is None:
+            continue
+        cell = (action.stage, action.microbatch, action.slice)
+        if action.kind is Kind.F:
+            begins[cell] = place
+        elif action.kind in _USERS and cell in begins:
+            lives.setdefault(cell, (begins[cell], place))
+    return lives
+
+
+def can_offload(life: tuple[int, int], lead: int) -> bool:
+    """Whether at least one compute action runs while a cell's activations are in host memory."""
+    begin, end = life
+    return end - begin > 2 * lead + 1
+
+
+def _merge(
+    actions: tuple[Action, ...], lives: dict[Cell, tuple[int, int]], lead: int
+) -> Iterator[Action]:
+    """Behind a compute action, first what begins to leave, then what is gone, then what comes."""
+    behind: dict[int, list[tuple[int, Action]]] = defaultdict(list)
+    for (stage, microbatch, token_slice), (begin, end) in lives.items():
+        for order, (kind, place) in enumerate(
+            ((Kind.OFFLOAD, begin), (Kind.FREE, begin + lead), (Kind.RELOAD, end - lead - 1))
+        ):
+            behind[place].append((order, Action(stage, kind, microbatch, token_slice)))
+    place = -1
+    for action in actions:
+        yield action
+        if RULES[action.kind].stream is Stream.COMPUTE:
+            place += 1
+            yield from (inserted for _, inserted in sorted(behind[place], key=lambda x: x[0]))
+
+
+def _wrong_cell(life: tuple[int, int] | None, lead: int) -> str | None:
+    if life is None:
+        return "no worker runs its forward and a backward; leave it out"
+    if not can_offload(life, lead):
+        return (
+            f"{life[1] - life[0] - 1} compute actions stand between its forward and its backward, "
+            f"{2 * lead + 1} are needed; leave it out"
+        )
+    return None
+
+
+_WRONG_INPUT = (
+    "schedule {name} has messages or offloads already: pass the compute-only schedule without them"
+)
