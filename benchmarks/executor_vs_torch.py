@@ -1,11 +1,13 @@
 """Evener's executor against torch.distributed.pipelining: same model, schedule and microbatches.
 
-Two forked processes over gloo, one thread each.  Both executors are built in the same processes and
-take turns step by step, so that whatever else the machine does hits both alike.  The order of the
-compute actions is taken from torch's own schedule objects.  A step is forward, backward, an SGD
-update, and telling every rank the loss.  Parameters must agree at the end.
+Two forked processes, one thread each.  Torch's messages go through gloo, which is all that it has
+on CPUs; Evener's through shared memory, as in ``evener train`` (with ``--gloo`` through gloo too).
+Both executors are built in the same processes and take turns step by step, so that whatever else
+the machine does hits both alike.  The order of the compute actions is taken from torch's own
+schedule objects.  A step is forward, backward, an SGD update, and telling every rank the loss.
+Parameters must agree at the end.
 
-    python -m benchmarks.executor_vs_torch [--steps 20] [--launches 3] [--json]
+    python -m benchmarks.executor_vs_torch [--steps 20] [--launches 3] [--gloo] [--json]
 """
 
 import argparse
@@ -28,6 +30,7 @@ from torch.distributed.pipelining import (
 from torch.nn import functional
 
 from evener.executor.launch import Rank, run_workers
+from evener.executor.shared_memory import transport_for
 from evener.executor.torch_transport import TorchTransport
 from evener.executor.train import Trainer
 from evener.interp.worker import WorkerProgram
@@ -278,12 +281,13 @@ def batches(size: Size) -> list[dict[str, Tensor]]:
 
 
 def compare(
-    kind_name: str, size: Size, num_steps: int
+    kind_name: str, size: Size, num_steps: int, *, over_gloo: bool = False
 ) -> Callable[[Rank], tuple[list[Pair], float]]:
     """What every rank does: both executors in turn. Returns the pairs and the difference."""
 
     def work(rank: Rank) -> tuple[list[Pair], float]:
-        transport = TorchTransport(
+        kind = TorchTransport if over_gloo else transport_for(rank, torch.device("cpu"))
+        transport = kind(
             rank.store,
             worker=rank.index,
             num_workers=NUM_WORKERS,
@@ -327,6 +331,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--steps", type=int, default=20, help="pairs of steps in each launch")
     parser.add_argument("--launches", type=int, default=3)
+    parser.add_argument("--gloo", action="store_true", help="Evener's messages through gloo too")
     parser.add_argument("--json", action="store_true")
     chosen = parser.parse_args(arguments)
     torch.set_num_threads(1)
@@ -335,7 +340,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         for kind_name in TORCH_SCHEDULES:
             pairs, differences = [], []
             for _ in range(chosen.launches):  # where the weights happen to lie in memory matters
-                work = compare(kind_name, size, chosen.steps)
+                work = compare(kind_name, size, chosen.steps, over_gloo=chosen.gloo)
                 found, difference = run_workers(work, NUM_WORKERS, timeout_s=600)[0]
                 pairs += found
                 differences.append(difference)

@@ -95,7 +95,7 @@ class _Measurement:
     def run(self, rank: "Rank") -> Profile:
         from evener.executor.devices import device_of
         from evener.executor.failure import Progress
-        from evener.executor.torch_transport import TorchTransport
+        from evener.executor.shared_memory import transport_for
         from evener.executor.watch import Watch
         from evener.profiler import MeasureOptions, measure_links, measure_model, typical_links
 
@@ -104,7 +104,7 @@ class _Measurement:
         names = self.cluster.devices
         pairs = self._pairs()
         with Watch(rank, Progress(rank.index)):
-            transport = TorchTransport(
+            transport = transport_for(rank, device)(
                 rank.store,
                 worker=rank.index,
                 num_workers=rank.num_ranks,

@@ -11,7 +11,7 @@ from evener.executor.batch import Batch
 from evener.executor.devices import device_of
 from evener.executor.failure import Progress
 from evener.executor.launch import Rank, run_workers
-from evener.executor.torch_transport import TorchTransport
+from evener.executor.shared_memory import transport_for
 from evener.executor.train import StepResult, Trainer, TrainOptions, trainer_connections
 from evener.executor.watch import Watch
 from evener.ir.plan import Plan
@@ -65,7 +65,7 @@ class Session:
         pairs, groups = trainer_connections(self.plan)
         progress = Progress(rank.index)
         with Watch(rank, progress):
-            transport = TorchTransport(
+            transport = transport_for(rank, options.device)(
                 rank.store,
                 worker=rank.index,
                 num_workers=rank.num_ranks,

@@ -69,8 +69,15 @@ class TorchTransport:
             members: world if len(members) == num_workers else dist.new_group(list(members))
             for members in groups
         }
-        self._senders: dict[int, _Sender] = {}
-        self._receivers: dict[int, _Receiver] = {}
+        self._timeout_s = timeout_s
+        self._senders: dict[int, Sender] = {}
+        self._receivers: dict[int, Receiver] = {}
+        self._connect(store, pairs)
+
+    def _connect(self, store: Store, pairs: Sequence[tuple[int, int]]) -> None:
+        """Make this worker's ends of the pairs."""
+        world = dist.group.WORLD
+        assert world is not None
         for source, target in pairs:
             group, ranks = world, (source, target)
             if self._is_gpu:
@@ -78,14 +85,12 @@ class TorchTransport:
                 group, ranks = dist.new_group([source, target]), (0, 1)
                 if source > target:
                     ranks = (1, 0)
-            channel = _Channel(group, store, f"{source}>{target}")
-            if worker == source:
-                self._senders[target] = _Sender(channel, ranks[1], self._keeper())
-            if worker == target:
-                self._receivers[source] = _Receiver(channel, ranks[0], self._device)
-
-    def _keeper(self) -> "_Keeper":
-        return _PollingKeeper() if self._is_gpu else _WaitingKeeper()
+            shapes = Shapes(store, f"{source}>{target}")
+            if self.worker == source:
+                keeper = _PollingKeeper() if self._is_gpu else _WaitingKeeper()
+                self._senders[target] = _GroupSender(shapes, group, ranks[1], keeper)
+            if self.worker == target:
+                self._receivers[source] = _GroupReceiver(shapes, group, ranks[0], self._device)
 
     def send(self, peer: int, key: Hashable, tensors: tuple[Tensor, ...]) -> None:
         self._senders[peer].send(key, tensors)
@@ -118,12 +123,12 @@ class TorchTransport:
 
     def flush(self) -> None:
         for sender in self._senders.values():
-            sender.keeper.flush()
+            sender.flush()
 
     def close(self) -> None:
         self.flush()
         for sender in self._senders.values():
-            sender.keeper.close()
+            sender.close()
         self.barrier()
         dist.destroy_process_group()
 
@@ -138,18 +143,44 @@ class _Reduction:
         return (self.tensor,)
 
 
-@dataclass
-class _Channel:
-    """One directed pair, on either side. layouts: by key, in the order in which keys came up."""
+class Sender(Protocol):
+    """The source of a directed pair of workers."""
 
-    group: dist.ProcessGroup
+    def send(self, key: Hashable, tensors: tuple[Tensor, ...]) -> None: ...
+
+    def flush(self) -> None: ...
+
+    def close(self) -> None: ...
+
+
+class Receiver(Protocol):
+    """The target of a directed pair of workers."""
+
+    def receive(self, key: Hashable) -> Handle: ...
+
+
+@dataclass
+class Shapes:
+    """What either end of a directed pair knows of its messages.
+
+    layouts: by key, in the order in which keys came up.
+    """
+
     store: Store
-    name: str
+    channel: str
     layouts: dict[Hashable, Layout] = field(default_factory=dict)
 
-    def tell(self, key: Hashable, layout: Layout) -> None:
-        self.store.set(self._next_name, pickle.dumps(layout.shapes).hex())
-        self.layouts[key] = layout
+    def of_sent(self, key: Hashable, tensors: tuple[Tensor, ...]) -> Layout:
+        """The layout of a message, told to the target if its key is new."""
+        layout = Layout.of(tensors)
+        known = self.layouts.get(key)
+        if known is None:
+            self.store.set(self._next_name, pickle.dumps(layout.shapes).hex())
+            self.layouts[key] = layout
+            return layout
+        if known != layout:
+            raise shapes_changed(self.channel, key, known, layout)
+        return known
 
     def learn(self, key: Hashable) -> None:
         """Wait until the source has told the layout of a new key."""
@@ -158,35 +189,39 @@ class _Channel:
 
     @property
     def _next_name(self) -> str:
-        return f"shapes/{self.name}/{len(self.layouts)}"
+        return f"shapes/{self.channel}/{len(self.layouts)}"
 
 
-class _Sender:
-    """The source of a channel."""
+class _GroupSender:
+    """Sends through a process group."""
 
-    def __init__(self, channel: _Channel, target: int, keeper: "_Keeper") -> None:
-        self._channel = channel
+    def __init__(
+        self, shapes: Shapes, group: dist.ProcessGroup, target: int, keeper: "_Keeper"
+    ) -> None:
+        self._shapes = shapes
+        self._group = group
         self._target = target
-        self.keeper = keeper
+        self._keeper = keeper
 
     def send(self, key: Hashable, tensors: tuple[Tensor, ...]) -> None:
-        layout = Layout.of(tensors)
-        known = self._channel.layouts.get(key)
-        if known is None:
-            self._channel.tell(key, layout)
-        elif known == layout:
-            layout = known
-        else:
-            raise shapes_changed(self._channel.name, key, known, layout)
-        for buffer in layout.pack(tensors):
-            self.keeper.keep(self._channel.group.send([buffer], self._target, 0), buffer)
+        for buffer in self._shapes.of_sent(key, tensors).pack(tensors):
+            self._keeper.keep(self._group.send([buffer], self._target, 0), buffer)
+
+    def flush(self) -> None:
+        self._keeper.flush()
+
+    def close(self) -> None:
+        self._keeper.close()
 
 
-class _Receiver:
-    """The target of a channel."""
+class _GroupReceiver:
+    """Receives through a process group."""
 
-    def __init__(self, channel: _Channel, source: int, device: torch.device) -> None:
-        self._channel = channel
+    def __init__(
+        self, shapes: Shapes, group: dist.ProcessGroup, source: int, device: torch.device
+    ) -> None:
+        self._shapes = shapes
+        self._group = group
         self._source = source
         self._device = device
         # Messages from the first one on whose shapes are not known yet: order must be kept.
@@ -199,17 +234,17 @@ class _Receiver:
         return message
 
     def _post(self) -> None:
-        while self._unposted and self._unposted[0].key in self._channel.layouts:
+        while self._unposted and self._unposted[0].key in self._shapes.layouts:
             message = self._unposted.popleft()
-            message.layout = self._channel.layouts[message.key]
+            message.layout = self._shapes.layouts[message.key]
             message.buffers = message.layout.empty(self._device)
             message.works = [
-                self._channel.group.recv([buffer], self._source, 0) for buffer in message.buffers
+                self._group.recv([buffer], self._source, 0) for buffer in message.buffers
             ]
 
     def wait(self, message: "_Message") -> tuple[Tensor, ...]:
         while message.layout is None:
-            self._channel.learn(self._unposted[0].key)
+            self._shapes.learn(self._unposted[0].key)
             self._post()
         for work in message.works:
             work.wait()
@@ -220,7 +255,7 @@ class _Receiver:
 class _Message:
     """A receive: posted at once, or as soon as its layout is known."""
 
-    receiver: _Receiver
+    receiver: _GroupReceiver
     key: Hashable
     layout: Layout | None = None
     buffers: list[Tensor] = field(default_factory=list)

@@ -1,4 +1,4 @@
-"""Gloo between processes keeps what is promised of every transport."""
+"""Gloo, and shared memory, between processes keep what is promised of every transport."""
 
 import time
 import weakref
@@ -7,22 +7,24 @@ import pytest
 import torch
 
 from evener.executor.launch import Rank, run_workers
+from evener.executor.shared_memory import SharedMemoryTransport
 from evener.executor.torch_transport import TorchTransport
 from evener.testing.transport_conformance import GROUPS, NUM_WORKERS, PAIRS, TRANSPORT_CHECKS
 
 pytestmark = pytest.mark.dist
 
 
-def connect(rank: Rank) -> TorchTransport:
-    return TorchTransport(
+def connect(rank: Rank, kind: type[TorchTransport] = TorchTransport) -> TorchTransport:
+    return kind(
         rank.store, worker=rank.index, num_workers=rank.num_ranks, pairs=PAIRS, groups=GROUPS
     )
 
 
 @pytest.mark.parametrize("check", TRANSPORT_CHECKS, ids=lambda check: check.__name__)
-def test_over_gloo(check) -> None:
+@pytest.mark.parametrize("kind", [TorchTransport, SharedMemoryTransport])
+def test_between_processes(kind, check) -> None:
     def work(rank: Rank) -> None:
-        transport = connect(rank)
+        transport = connect(rank, kind)
         check(transport)
         transport.close()
 
