@@ -6,6 +6,9 @@ falls inside a compute action, before that action, so that it is posted ahead.  
 between the same two compute actions are ordered by (time, number).  So all workers agree on one
 order, and since a message never stands before a compute action that ends later than its time, the
 result cannot deadlock.  (The method of the zero-bubble runtime, arXiv 2401.10241.)
+
+Side work makes nothing that is sent.  What is posted between the actions around it is posted before
+it: side work may be there to fill the wait for that very message.
 """
 
 from collections import defaultdict
@@ -84,7 +87,11 @@ def _merge(
     waiting = iter((*messages, None))
     message = next(waiting)
     now = 0
+    side_work: list[Action] = []  # to stand right before the next other action
     for action, end in zip(actions, ends, strict=True):
+        if action.kind is Kind.X:
+            side_work.append(action)
+            continue
         # What became ready with the compute action before goes before what takes no time, too.
         limit = now + 1
         if takes_time(action.kind):
@@ -92,8 +99,9 @@ def _merge(
         while message is not None and message.ready_ns < limit:
             merged.append(message.action)
             message = next(waiting)
-        merged.append(action)
+        merged += (*side_work, action)
+        side_work = []
     while message is not None:
         merged.append(message.action)
         message = next(waiting)
-    return tuple(merged)
+    return (*merged, *side_work)

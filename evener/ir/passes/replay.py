@@ -15,11 +15,12 @@ from evener.ir.schedule import Schedule
 Durations: TypeAlias = Callable[[int, Action], int]
 """Worker and compute action -> nanoseconds (or any other unit)."""
 
-_UNITS = {Kind.F: 1, Kind.B: 2, Kind.I: 1, Kind.W: 1, Kind.R: 1}
+# Side work fills time in which its worker waits anyhow.
+_UNITS = {Kind.F: 1, Kind.B: 2, Kind.I: 1, Kind.W: 1, Kind.R: 1, Kind.X: 0}
 
 
 def unit_durations(worker: int, action: Action) -> int:
-    """One unit for F, I, W, R and everything else, two for B."""
+    """One unit for F, I, W, R and everything else, two for B, none for side work."""
     del worker
     return _UNITS.get(action.kind, 1)
 
@@ -32,7 +33,7 @@ def takes_time(kind: Kind) -> bool:
 def end_times(schedule: Schedule, durations_ns: Durations | None) -> list[int]:
     """When every action ends, in flat order. Raises ScheduleError if the schedule gets stuck.
 
-    A compute action takes at least 1, so that two ends on one worker never coincide.
+    A compute action that makes something takes at least 1, so that no two of a worker end at once.
     """
     duration = durations_ns or unit_durations
     dependencies, order = require_order(schedule)
@@ -45,7 +46,8 @@ def end_times(schedule: Schedule, durations_ns: Durations | None) -> list[int]:
         if previous >= 0:
             start = max(start, end[previous])
         if takes_time(action.kind):
-            start += max(1, duration(dependencies.worker_of[index], action))
+            least = 0 if action.kind is Kind.X else 1
+            start += max(least, duration(dependencies.worker_of[index], action))
         end[index] = start
         # The members stand next to one another: the last one makes the end of all.
         for member in group_of.get(index, ()):

@@ -32,12 +32,12 @@ def test_a_shared_stage_is_reduced_right_after_its_last_gradient() -> None:
 
 
 def test_all_workers_list_their_reductions_in_one_order() -> None:
-    # F = I = W = X = 1, B = 2. Worker 0 is done with stage 0 at 5 and with stage 1 at 6, worker 1
+    # F = I = W = R = 1, B = 2. Worker 0 is done with stage 0 at 5 and with stage 1 at 6, worker 1
     # at 7 and 4. So stage 1 is ready at 6 and goes first, also on worker 0.
-    world = insert_step(schedule("0F0 1F0 1I0 0B0 1W0", "0F1 1F1 1B1 0I1 0X:pause 0W1"))
+    world = insert_step(schedule("0F0 1F0 1I0 0B0 1W0", "0F1 1F1 1B1 0R1 0I1 0W1"))
     assert rows(world) == [
         "0F0 1F0 1I0 0B0 1W0 1REDUCE 0REDUCE 0STEP 1STEP",
-        "0F1 1F1 1B1 1REDUCE 0I1 0X:pause 0W1 0REDUCE 0STEP 1STEP",
+        "0F1 1F1 1B1 1REDUCE 0R1 0I1 0W1 0REDUCE 0STEP 1STEP",
     ]
     assert violations(world) == []
 
