@@ -1,6 +1,6 @@
 """The run loop: the list of a worker, action by action. There is no other."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 
 from evener.errors import UsageError
@@ -25,6 +25,9 @@ class Loop:
     Receives are posted where the list has them and waited for right before the first action that
     needs them; sends are never waited for.
 
+    idle: by position of a compute action, what to do before its receives are waited for; by
+        ``len(program)``, what to do once all is done.
+
     Raises UsageError for kinds of actions that the executor does not run.
     """
 
@@ -36,6 +39,7 @@ class Loop:
         transport: Transport,
         clock: Clock,
         progress: Progress | None = None,
+        idle: Mapping[int, Callable[[], None]] | None = None,
     ) -> None:
         unknown = sorted({str(step.action) for step in program if step.action.kind not in _RUN})
         if unknown:
@@ -45,6 +49,7 @@ class Loop:
         self._engine = engine
         self._transport = transport
         self._progress = Progress(program.worker) if progress is None else progress
+        self._idle = {} if idle is None else idle
         # What was started and not yet waited for, by position.
         self._handles: list[Handle | None] = [None] * len(program)
         self._positions = {step.action: step.position for step in program}
@@ -56,6 +61,8 @@ class Loop:
         }
         self._calls = [self._call(step) for step in program]
         self._calls += self._takes.values()  # what nobody in the list waits for
+        if len(program) in self._idle:
+            self._calls.append(self._idle[len(program)])
 
     def run_step(self) -> None:
         """Run every action once.
@@ -78,6 +85,8 @@ class Loop:
         takes = [self._takes.pop(need) for need in waits_for if need in self._takes]
         stream = RULES[action.kind].stream
         if stream is Stream.COMPUTE:
+            if takes and position in self._idle:
+                takes.insert(0, self._idle[position])
             return self._compute(position, action, takes, self._positions_of(waits_for))
         if stream is Stream.COLLECTIVE:
             return self._collective(position, action, takes)

@@ -3,7 +3,8 @@
 import gc
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import chain
 from typing import Any, TypeAlias
 
 from evener.errors import UsageError
@@ -12,6 +13,7 @@ from evener.executor.devices import device_of
 from evener.executor.failure import Progress
 from evener.executor.launch import Rank, run_workers
 from evener.executor.shared_memory import transport_for
+from evener.executor.side_tasks import SideTaskReport
 from evener.executor.train import StepResult, Trainer, TrainOptions, trainer_connections
 from evener.executor.watch import Watch
 from evener.ir.plan import Plan
@@ -30,12 +32,14 @@ class Training:
     losses: of each step, per token. grad_norms: before clipping, None where the job does not clip.
     step_ns: of each step, from the first start to the last end of an action of any worker.
     timeline: the one of median length among the last steps.
+    side_tasks: what became of each, of all workers.
     """
 
     losses: tuple[float, ...]
     grad_norms: tuple[float | None, ...]
     step_ns: tuple[int, ...]
     timeline: Timeline
+    side_tasks: tuple[SideTaskReport, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -44,7 +48,10 @@ class Session:
 
     model: what ``Trainer`` takes. steps: optimizer updates, 1 or more.
     options: by default those of ``TrainOptions``, on the rank's own device.
+    on_start: called on every rank with its trainer before the first step.
     on_step: called on rank 0 after each step with its index and result.
+
+    Raises UsageError if there is nothing to do, or side work is given that is not the plan's.
     """
 
     plan: Plan
@@ -53,10 +60,12 @@ class Session:
     steps: int
     options: TrainOptions | None = None
     on_step: Callable[[int, StepResult], None] | None = None
+    on_start: Callable[[Trainer], None] | None = None
 
     def __post_init__(self) -> None:
         if self.steps < 1:
             raise UsageError(f"steps is {self.steps}; ask for 1 or more")
+        (self.options or TrainOptions()).require_side_work(self.plan)
 
     def train(self, rank: Rank) -> Training:
         """Train as one rank of as many as the plan has workers."""
@@ -77,7 +86,13 @@ class Session:
             # What is loaded by now stays: to look through it again at every full collection costs
             # a rank 0.2 s, each at another time, and the others wait.
             gc.freeze()
-            training = self._steps(trainer, is_first=rank.index == 0)
+            if self.on_start is not None:
+                self.on_start(trainer)
+            with trainer.side_tasks as side_tasks:
+                training = self._steps(trainer, is_first=rank.index == 0)
+            if options.side_tasks:
+                reports = transport.gather(side_tasks.reports)
+                training = replace(training, side_tasks=tuple(chain(*reports)))
             transport.close()
         return training
 

@@ -10,6 +10,7 @@ from torch.optim import Optimizer
 from evener.errors import UsageError
 from evener.executor.batch import signature, to_device
 from evener.executor.gradients import GlobalNorm, NormInFlight, clip, start_sum
+from evener.executor.side_work import SideCalls
 from evener.executor.transport import Done, Handle, Transport
 from evener.executor.worker_model import WorkerModel
 from evener.ir.action import Action, Kind
@@ -31,6 +32,7 @@ class StepState:
     microbatches: all of them, by index. count: how much counts in their losses. loss_scale: what a
     loss is multiplied by before its backward, one over all that counts in the update.
     draw: the random numbers; None when evaluating, then no gradients are made either.
+    side_calls: what the X actions of the step do.
     losses: per microbatch whose last stage is here, the loss summed over what counts.
     outputs: the same for the last stage's outputs, if they are kept. grad_norm: once NORM has run.
     """
@@ -40,6 +42,7 @@ class StepState:
     loss_scale: float
     draw: Draw | None
     keeps_outputs: bool = False
+    side_calls: SideCalls = field(default_factory=dict)
     losses: dict[int, Tensor] = field(default_factory=dict)
     outputs: dict[int, Value] = field(default_factory=dict)
     grad_norm: float | None = None
@@ -60,7 +63,7 @@ class TorchEngine:
         down to this global norm by NORM.
     on_gradients: called with complete gradients by name, before they are clipped and used.
 
-    Raises UsageError for schedules with slices, side work or other stage graphs than a chain.
+    Raises UsageError for schedules with slices or other stage graphs than a chain.
     """
 
     def __init__(
@@ -148,10 +151,13 @@ class TorchEngine:
         return self._signatures[microbatch]
 
     def run(self, action: Action) -> None:
-        if action.kind is Kind.STEP:
+        run = self._runs.get(action.kind)
+        if run is not None:
+            run(_cell(action))
+        elif action.kind is Kind.STEP:
             self._update(action.stage)
         else:
-            self._runs[action.kind](_cell(action))
+            self._step.side_calls[action]()
 
     def payload(self, action: Action) -> tuple[Tensor, ...]:
         return self._outgoing.pop((action.kind, _cell(action)))
@@ -318,8 +324,6 @@ def _require_supported(schedule: Schedule) -> None:
     chain = tuple((stage, stage + 1) for stage in range(schedule.num_stages - 1))
     if schedule.stage_edges != chain:
         wrong.append("its stages are not a chain; give each stage one successor, in order")
-    if any(action.kind is Kind.X for _, action in schedule.actions()):
-        wrong.append("it has side work (X), which no module was given for; plan without")
     if wrong:
         raise UsageError(f"the executor does not run schedule {schedule.name} yet", wrong)
 

@@ -1,6 +1,6 @@
 """Training by a plan: what one rank does, step after step."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -10,10 +10,13 @@ from torch.optim import Optimizer
 
 from evener.errors import PlanError, UsageError
 from evener.executor.batch import Batch, cut, num_samples
+from evener.executor.bubbles import bubbles_before, harvests
 from evener.executor.clock import WallClock
 from evener.executor.failure import Progress
 from evener.executor.loop import Loop
 from evener.executor.parameters import ParameterNames, owners
+from evener.executor.side_tasks import SideTask, SideTasks
+from evener.executor.side_work import SideCalls, SideWork, require_side_work, side_calls
 from evener.executor.torch_engine import StepState, TorchEngine
 from evener.executor.trace import clock_offset_ns, gather_timeline, this_machine
 from evener.executor.transport import Transport, connections
@@ -21,7 +24,7 @@ from evener.executor.worker_model import WorkerModel, build_worker_model
 from evener.interp.worker import WorkerProgram
 from evener.ir.passes import insert_messages, replicate
 from evener.ir.plan import Plan
-from evener.ir.schedule import Schedule
+from evener.ir.schedule import Schedule, without_side_work
 from evener.ir.timeline import Timeline
 from evener.modules.backward_split import Way
 from evener.modules.keyed_rng import KeyedGenerators
@@ -39,6 +42,8 @@ from evener.modules.values import Microbatch, Value
 from evener.schedules import forward_only
 from evener.spec.model import ModelSpec
 
+_NO_SIDE_CALLS: SideCalls = {}
+
 
 @dataclass(frozen=True)
 class TrainOptions:
@@ -48,6 +53,9 @@ class TrainOptions:
     device: of this rank. input_name: the entry of the batch that the first layer is called with;
     other layers are given the entries that their ``forward`` names as parameters.
     split: how backwards are split; by default every stage has what suits it.
+    side_work: what the plan's X actions do, by name: called with a ``SideCall``.
+    side_tasks: by worker, other people's work for the time in which the worker waits.
+    expected: a timeline of the plan, simulated or measured: how long bubbles are expected to last.
     """
 
     loss: Loss = field(default_factory=TokenLoss)
@@ -55,6 +63,15 @@ class TrainOptions:
     device: torch.device = field(default_factory=lambda: torch.device("cpu"))
     input_name: str = "inputs"
     split: Way | None = None
+    side_work: SideWork = field(default_factory=dict)
+    side_tasks: Mapping[int, Sequence[SideTask]] = field(default_factory=dict)
+    expected: Timeline | None = None
+
+    def require_side_work(self, plan: Plan) -> None:
+        """Raise UsageError unless side work and side tasks are those of the plan."""
+        require_side_work(
+            plan, side_work=self.side_work, side_tasks=self.side_tasks, expected=self.expected
+        )
 
 
 @dataclass(frozen=True)
@@ -82,9 +99,12 @@ class Trainer:
     transport: made for the connections that ``trainer_connections`` lists.
     progress: told what the worker is doing, for whoever watches it.
 
+    Side work is done in ``step`` only, in turn as the plan's cycle has it. Side tasks run in steps
+    inside ``with trainer.side_tasks:``.
+
     Raises PlanError if the plan is for another model, and UsageError if plan and model disagree
-    about shared parameters, if ranks start from different weights, or if the plan asks for what
-    the executor does not do.
+    about shared parameters, if ranks start from different weights, if the plan asks for what
+    the executor does not do, or if side work is given that is not the plan's.
     """
 
     def __init__(
@@ -99,9 +119,21 @@ class Trainer:
         self.plan = plan
         self.options = TrainOptions() if options is None else options
         self.transport = transport
-        self.schedule = replicate(plan.schedule, plan.replicas)
+        self.options.require_side_work(plan)
+        self.schedule = replicate(without_side_work(plan.schedule), plan.replicas)
         self.engine = build_engine(plan, model, transport, self.options)
         self.step_index = 0
+        self.num_updates = 0
+        own_tasks = self.options.side_tasks.get(transport.worker, ())
+        self.side_tasks = SideTasks(own_tasks, worker=transport.worker)
+        self._side_calls = side_calls(
+            plan,
+            transport.worker,
+            stages=self.engine.model.stages,
+            side_work=self.options.side_work,
+            expected=self.options.expected,
+        )
+        self._step_loops: dict[tuple[int, bool], Loop] = {}
         self._progress = Progress(transport.worker) if progress is None else progress
         self._generators = KeyedGenerators(self.options.device)
         self._clock_offset_ns: int | None = None
@@ -129,9 +161,16 @@ class Trainer:
             in this batch: give the sum over all batches that are accumulated.
         timeline: whether to tell when every action of every worker ran; it costs an exchange.
         """
-        loop = self._timed_step_loop if timeline else self._step_loop
-        result = self._train(loop, batch, count)
-        return replace(result, timeline=self._timeline(loop)) if timeline else result
+        place = self.place_in_cycle
+        loop = self._step_loop(place, timeline)
+        result = self._train(loop, batch, count, self._side_calls[place])
+        self.num_updates += 1
+        return replace(result, timeline=self._timeline(loop, place)) if timeline else result
+
+    @property
+    def place_in_cycle(self) -> int:
+        """Which of the plan's ``steps`` the next call of ``step`` runs."""
+        return self.num_updates % len(self.plan.steps)
 
     def accumulate(self, batch: Batch, *, count: int | None = None) -> StepResult:
         """Add the gradients of ``batch`` to those of the next step, and update nothing."""
@@ -152,12 +191,15 @@ class Trainer:
         state.keeps_outputs = outputs
         return self._run(loop, state)
 
-    def _train(self, loop: Loop, batch: Batch, count: int | None) -> StepResult:
+    def _train(
+        self, loop: Loop, batch: Batch, count: int | None, calls: SideCalls = _NO_SIDE_CALLS
+    ) -> StepResult:
         microbatches = cut(batch, self.schedule.num_microbatches)
         job = self.plan.job
         seed = job.seed if job.dropout_seed is None else job.dropout_seed
         draw = Draw(seed, self.step_index, self._generators)
         state = self._state(microbatches, count, draw)
+        state.side_calls = calls
         with self._generators.preserved():
             result = self._run(loop, state)
         self.step_index += 1
@@ -198,37 +240,57 @@ class Trainer:
         *losses, grad_norm, has_norm = row.tolist()
         return tuple(losses), grad_norm if has_norm else None
 
-    @cached_property
-    def _step_loop(self) -> Loop:
-        return self._loop(self.plan.lowered())
-
-    @cached_property
-    def _timed_step_loop(self) -> Loop:
-        if self.options.device.type != "cuda":
-            return self._step_loop
+    def _step_loop(self, place: int, timed: bool) -> Loop:
         # Waiting for the device at every action makes times exact, and the step slower.
-        return self._loop(self.plan.lowered(), torch.cuda.synchronize)
+        synchronizes = timed and self.options.device.type == "cuda"
+        loop = self._step_loops.get((place, synchronizes))
+        if loop is None:
+            synchronize = torch.cuda.synchronize if synchronizes else None
+            loop = self._loop(self.plan.lowered(place), synchronize, is_step=True)
+            self._step_loops[place, synchronizes] = loop
+        return loop
 
     @cached_property
     def _accumulation_loop(self) -> Loop:
         return self._loop(insert_messages(self.schedule))
 
-    def _loop(self, schedule: Schedule, synchronize: Callable[[], None] | None = None) -> Loop:
+    def _loop(
+        self,
+        schedule: Schedule,
+        synchronize: Callable[[], None] | None = None,
+        *,
+        is_step: bool = False,
+    ) -> Loop:
         program = WorkerProgram(schedule, self.transport.worker)
+        clock = WallClock(program, synchronize)
         return Loop(
             program,
             engine=self.engine,
             transport=self.transport,
-            clock=WallClock(program, synchronize),
+            clock=clock,
             progress=self._progress,
+            idle=self._idle(program, clock) if is_step else {},
         )
 
-    def _timeline(self, loop: Loop) -> Timeline:
+    def _idle(self, program: WorkerProgram, clock: WallClock) -> dict[int, Callable[[], None]]:
+        """What this worker does in its bubbles."""
+        expected, worker = self.options.expected, self.transport.worker
+        if expected is None or not self.options.side_tasks.get(worker):
+            return {}
+        return harvests(
+            [step.action for step in program],
+            clock,
+            tasks=self.side_tasks,
+            bubbles_ns=bubbles_before(expected, worker),
+        )
+
+    def _timeline(self, loop: Loop, place: int) -> Timeline:
         clock = loop.clock
         assert isinstance(clock, WallClock), "a trainer's loops run on the wall clock"
         if self._clock_offset_ns is None:
             self._clock_offset_ns = clock_offset_ns(self.transport, machine=this_machine())
-        return gather_timeline(self.transport, self.plan.lowered(), clock, self._clock_offset_ns)
+        schedule = self.plan.lowered(place)
+        return gather_timeline(self.transport, schedule, clock, self._clock_offset_ns)
 
 
 def trainer_connections(

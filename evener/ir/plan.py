@@ -13,7 +13,7 @@ from evener.ir.check import violations
 from evener.ir.freezing import freezing_violations
 from evener.ir.passes import lower, replicate
 from evener.ir.record import FreezingLines, Record, ScheduleLines
-from evener.ir.schedule import Schedule
+from evener.ir.schedule import Schedule, without_side_work
 from evener.ir.versioned_json import JsonFile
 from evener.spec.complaints import complaints
 from evener.spec.fields import Problem, Problems
@@ -56,6 +56,8 @@ class Plan(Record):
     tied: pairs of stages (s, t), s < t, that share parameters.
     schedule: of one replica, compute actions only.
     freezing: which shares of a stage's parameters each microbatch leaves out, if the job freezes.
+    cycle: the same schedule with side work (X), for steps that follow one another and then begin
+        anew; empty where every step is ``schedule``.
     predicted: what the simulator says, if it was asked.
     """
 
@@ -72,6 +74,7 @@ class Plan(Record):
     tied: tuple[tuple[Index, Index], ...] = ()
     schedule: ScheduleLines
     freezing: FreezingLines | None = None
+    cycle: tuple[ScheduleLines, ...] = ()
     predicted: Prediction | None = None
 
     @property
@@ -79,17 +82,29 @@ class Plan(Record):
         """Workers of all replicas."""
         return self.schedule.num_workers * self.replicas
 
+    @property
+    def steps(self) -> tuple[Schedule, ...]:
+        """Of one replica, the schedules of steps that follow one another and then begin anew."""
+        return self.cycle or (self.schedule,)
+
     @cached_property
-    def _lowered(self) -> Schedule:
-        return lower(
-            replicate(self.schedule, self.replicas),
-            tied=self.tied,
-            clip=self.job.clip_norm is not None,
+    def _lowered(self) -> tuple[Schedule, ...]:
+        return tuple(
+            lower(
+                replicate(schedule, self.replicas),
+                tied=self.tied,
+                clip=self.job.clip_norm is not None,
+            )
+            for schedule in self.steps
         )
 
-    def lowered(self) -> Schedule:
-        """The schedule that runs: all replicas, with messages, reductions and optimizer steps."""
-        return self._lowered
+    def lowered(self, step: int = 0) -> Schedule:
+        """What runs in a step: all replicas, with messages, reductions and optimizer steps."""
+        return self._lowered[step % len(self._lowered)]
+
+    def with_cycle(self, cycle: Sequence[Schedule]) -> "Plan":
+        """The same plan with side work in its steps; see ``cycle``."""
+        return Plan(**{**dict(self), "cycle": tuple(cycle)})
 
     def require_model(self, model: ModelSpec) -> None:
         """Raise PlanError unless the plan is for this model."""
@@ -168,6 +183,11 @@ class Plan(Record):
             yield ("schedule",), "has messages; a plan keeps compute actions only"
         for text in violations(self.schedule):
             yield ("schedule",), text
+        for step, schedule in enumerate(self.cycle):
+            if without_side_work(schedule) != self.schedule:
+                yield ("cycle", step), _other_cycle(step)
+            for text in violations(schedule):
+                yield ("cycle", step), text
         if self.predicted is not None and len(self.predicted.peak_bytes) != self.num_workers:
             yield (
                 ("predicted", "peak_bytes"),
@@ -248,6 +268,13 @@ def _other_batch(plan: Plan, planned: int) -> str:
         f"runs {plan.schedule.num_microbatches} microbatches of {plan.microbatch_size} in "
         f"{plan.replicas} replica{'s' if plan.replicas > 1 else ''} = {planned} sequences, but the "
         f"job's step has {plan.job.num_sequences}; make them equal"
+    )
+
+
+def _other_cycle(step: int) -> str:
+    return (
+        f"step {step} differs from the schedule by more than side work; make them equal but for X, "
+        "and write X into the cycle only"
     )
 
 

@@ -6,7 +6,7 @@ from who runs what; nothing else states them.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TypeAlias
 
@@ -108,3 +108,12 @@ class Schedule:
         for worker, actions in enumerate(self.workers):
             for action in actions:
                 yield worker, action
+
+
+def without_side_work(schedule: Schedule) -> Schedule:
+    """The same schedule without its X actions."""
+    workers = tuple(
+        tuple(action for action in actions if action.kind is not Kind.X)
+        for actions in schedule.workers
+    )
+    return replace(schedule, workers=workers)

@@ -9,7 +9,6 @@ from torch import Tensor, nn
 
 from evener.errors import ExecutionError, PlanError, UsageError
 from evener.executor.train import Trainer
-from evener.ir.action import Action, Kind
 
 ONE = ((0,),)
 CHAIN = ((0,), (1,))
@@ -184,7 +183,6 @@ def test_what_cannot_be_sent_is_refused_where_it_is_made(tiny: Any) -> None:
     [
         ({"num_slices": 2}, "it cuts microbatches into 2 slices"),
         ({"edges": ((1, 0),)}, "its stages are not a chain"),
-        ({"workers": ((Action(0, Kind.X, name="side"),), ())}, "it has side work"),
     ],
 )
 def test_schedules_that_it_cannot_run_yet_are_refused(tiny: Any, change: Any, text: str) -> None:

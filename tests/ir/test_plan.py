@@ -273,3 +273,35 @@ def test_freezing_that_does_not_fit_is_refused(
     assert load_changed(tmp_path, change) == (
         f"PLAN is not a plan that can be used:\n  PLAN: freezing: {text}"
     )
+
+
+CYCLE = tuple(
+    parse_schedule(TEXT.replace("1F0 1B0", row)) for row in ("1F0 1X:a0 1B0", "1X:b 1F0 1B0")
+)
+
+
+def test_side_work_takes_turns(tmp_path: Path) -> None:
+    path = tmp_path / "plan.json"
+    plan = make_plan(cycle=CYCLE)
+    plan.save(path)
+    assert Plan.load(path) == plan
+    assert "1X:a0 1B0" in format_schedule(plan.lowered(0))
+    assert "1X:a2 1B2" in format_schedule(plan.lowered(2))  # the second replica
+    assert "1X:b 1F0" in format_schedule(plan.lowered(3)).replace("1RECV_F0 ", "")
+    assert make_plan().steps == (make_plan().schedule,)
+
+
+def test_a_cycle_differs_by_side_work_only(tmp_path: Path) -> None:
+    def change(values: dict[str, Any]) -> None:
+        lines = values["schedule"]
+        values["cycle"] = [
+            [line.replace("0F0 0F1", "0F1 0F0") for line in lines],
+            [line.replace("1F0", "1F0 1X:a2") for line in lines],
+        ]
+
+    assert load_changed(tmp_path, change) == (
+        "PLAN is not a plan that can be used:\n"
+        "  PLAN: cycle[0]: step 0 differs from the schedule by more than side work; make them "
+        "equal but for X, and write X into the cycle only\n"
+        "  PLAN: cycle[1]: worker 1: 1X:a2: microbatches are 0 to 1"
+    )

@@ -96,3 +96,16 @@ def test_messages_are_inserted_once() -> None:
 def test_a_stuck_schedule_is_refused() -> None:
     with pytest.raises(ScheduleError, match="cannot run to the end\n  deadlock"):
         insert_messages(schedule("1F1 0F0 1B1 0B0", "1F0 0F1 1B0 0B1"))
+
+
+def test_messages_stand_where_they_would_without_side_work() -> None:
+    plain = insert_messages(schedule("0F0 0F1 0B0 0B1", "1F0 1B0 1F1 1B1"))
+    world = insert_messages(
+        schedule("0X:a 0F0 0F1 0X:b 0X:c 0B0 0B1 0X:d", "1F0 1B0 1X:e 1F1 1B1 1X:f")
+    )
+    assert rows(world) == [
+        "0X:a 0F0 0SEND_F0 0F1 0SEND_F1 0RECV_B0 0X:b 0X:c 0B0 0RECV_B1 0B1 0X:d",
+        "1RECV_F0 1F0 1RECV_F1 1B0 1SEND_B0 1X:e 1F1 1B1 1SEND_B1 1X:f",
+    ]
+    without = [" ".join(word for word in row.split() if "X" not in word) for row in rows(world)]
+    assert without == rows(plain)
