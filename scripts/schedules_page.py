@@ -18,8 +18,10 @@ ROOT = Path(__file__).parent.parent
 PAGE = ROOT / "docs/schedules.md"
 PICTURES = ROOT / "docs/pictures"
 
-# A unit of time is 2 ticks and a microbatch 2 bytes, so that two stages per worker come out even.
-UNIT = 2
+# A unit of time is 8 ticks and a microbatch 8 bytes, so that two stages per worker and 4 slices
+# come out even.
+UNIT = 8
+NUM_SLICES = 4
 WORLD = EqualWorld(4, 8, StageTimes(UNIT, UNIT, UNIT), share_bytes=UNIT)
 MEASURES = Measures(time=lambda ns: f"{ns / UNIT:g}", memory=lambda held: f"{held / UNIT:g}")
 
@@ -32,13 +34,14 @@ microbatches, F takes 1 on a worker's quarter and B takes 2, half of it for the 
 for the weights (W); messages take no time. A worker's quarter is one stage, or two where the
 schedule can use two. A step lasts from the first start to the last end on any worker; the gap is
 what it takes longer than {bound}, which no schedule here can beat. Memory counts microbatches of a
-worker's quarter, kept from F until the last part of the backward has ended.
+worker's quarter, kept from F until the last part of the backward has ended. Schedules of token
+slices cut every microbatch into {num_slices} slices that take equally long.
 
 [How to read a picture](howto/read-a-report.md), [how to add a
 schedule](howto/add-a-schedule.md). For other costs, ask `evener compare`:
 
 ```
-evener compare --workers 4 --microbatches 8 --forward 1 --backward 2
+evener compare --workers 4 --microbatches 8 --forward 1 --backward 2 --slices {num_slices}
 ```
 
 """
@@ -46,7 +49,7 @@ evener compare --workers 4 --microbatches 8 --forward 1 --backward 2
 
 def compared() -> Comparison:
     """Every schedule once: with two stages per worker where it can use them, else with one."""
-    found = compare(WORLD)
+    found = compare(WORLD, num_slices=NUM_SLICES)
     most = {schedule.entry.name: 1 for schedule in found.compared}
     for schedule in found.compared:
         name, chunks = schedule.entry.name, schedule.shape.chunks_per_worker
@@ -74,7 +77,8 @@ def command(schedule: ComparedSchedule) -> str:
     if shape.chunks_per_worker > 1:
         share = shape.chunks_per_worker
         text += f" --workers {shape.num_workers} --forward {1 / share:g} --backward {2 / share:g}"
-    return f"{text} --microbatches {shape.num_microbatches}"
+    text += f" --microbatches {shape.num_microbatches}"
+    return text if shape.num_slices == 1 else f"{text} --slices {shape.num_slices}"
 
 
 def table(found: Comparison) -> Iterator[str]:
@@ -124,7 +128,8 @@ def first_lines(documented: object) -> str:
 def files() -> dict[Path, str]:
     """The page and the pictures, by file."""
     found = compared()
-    page = HEAD.format(bound=MEASURES.time(found.lower_bound_ns)) + "".join(table(found))
+    head = HEAD.format(bound=MEASURES.time(found.lower_bound_ns), num_slices=NUM_SLICES)
+    page = head + "".join(table(found))
     by_name = {schedule.entry.name: schedule for schedule in found.compared}
     texts = {}
     for name in SCHEDULES:

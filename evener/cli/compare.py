@@ -37,7 +37,7 @@ from evener.report.comparison import Measures, comparison_text, measures_of, wri
 from evener.report.figures import Scale
 
 _FILES = ("model", "cluster", "job", "profile")
-_FLAGS = ("workers", "microbatches", "forward", "backward", "weight", "latency", "memory")
+_FLAGS = ("workers", "microbatches", "slices", "forward", "backward", "weight", "latency", "memory")
 _MOST_CHUNKS = 8
 _MOST_FORWARDS = 20_000
 
@@ -82,15 +82,16 @@ def run(options: argparse.Namespace) -> int:
     if max(chunks) > _MOST_CHUNKS:
         raise UsageError(f"--chunks {max(chunks)} is too large; give {_MOST_CHUNKS} or less")
     require_writable(options.out)
-    # Whole numbers stay whole when a worker's share is cut.
-    parts = math.lcm(*chunks)
     world: World
     if from_files:
-        world, units = _planned_world(options), None
+        world, units, num_slices = _planned_world(options), None, 1
     else:
-        world, ticks = _equal_world(options, parts, chunks)
+        num_slices = number_from_flag(options, "slices", "1")
+        # Whole numbers stay whole when a worker's share is cut.
+        parts = math.lcm(*chunks) * num_slices
+        world, ticks = _equal_world(options, parts, max(chunks), num_slices)
         units = Units(parts, ticks)
-    found = compare(world, chunks=chunks)
+    found = compare(world, chunks=chunks, num_slices=num_slices)
     measures = measures_of(found) if units is None else units.measures()
     if options.out is not None:
         title = f"Schedules for {world.num_workers} workers, {world.num_microbatches} microbatches"
@@ -150,14 +151,17 @@ def _planned_world(options: argparse.Namespace) -> World:
 
 
 def _equal_world(
-    options: argparse.Namespace, parts: int, chunks: tuple[int, ...]
+    options: argparse.Namespace, parts: int, most_chunks: int, num_slices: int
 ) -> tuple[World, Fraction]:
-    """And how many ticks of its times one unit of the flags is."""
+    """And how many ticks of its times one unit of the flags is.
+
+    parts: into which every time can be cut.
+    """
     num_workers = number_from_flag(options, "workers", "4")
     num_microbatches = number_from_flag(options, "microbatches", "8")
-    num_forwards = num_workers * num_microbatches * max(chunks)
+    num_forwards = num_workers * num_microbatches * most_chunks * num_slices
     if num_forwards > _MOST_FORWARDS:
-        raise UsageError(_too_large(num_workers, num_microbatches, max(chunks)))
+        raise UsageError(_too_large(num_workers, num_microbatches, most_chunks, num_slices))
     times = times_from_flags(options, num_forwards=num_forwards, parts=parts)
     cap = None if options.memory is None else parts * whole_number(options.memory, "--memory")
     world = EqualWorld(
@@ -178,6 +182,7 @@ def _as_json(world: World, found: Comparison, units: Units | None) -> dict[str, 
         return {
             "schedule": schedule.entry.name,
             "stages": schedule.shape.num_stages,
+            "slices": schedule.shape.num_slices,
             **_amounts(schedule, units),
             "bubble_fraction": schedule.bubbles.bubble_fraction,
             "gap": found.gap(schedule),
@@ -225,8 +230,9 @@ def _both(files: list[str], flags: list[str]) -> str:
     )
 
 
-def _too_large(num_workers: int, num_microbatches: int, chunks: int) -> str:
+def _too_large(num_workers: int, num_microbatches: int, chunks: int, num_slices: int) -> str:
+    slices = "" if num_slices == 1 else f" times --slices {num_slices}"
     return (
         f"--workers {num_workers} times --microbatches {num_microbatches} times --chunks {chunks}"
-        f" is more than {_MOST_FORWARDS:,} forwards for each schedule; give smaller numbers"
+        f"{slices} is more than {_MOST_FORWARDS:,} forwards for each schedule; give smaller numbers"
     )

@@ -50,6 +50,9 @@ def add_shape(parser: argparse.ArgumentParser) -> None:
 def add_times(group: argparse._ArgumentGroup) -> None:
     """Flags for how many microbatches there are and how long each takes."""
     group.add_argument("--microbatches", metavar="N", help="default 8")
+    group.add_argument(
+        "--slices", metavar="N", help="token slices that share a microbatch's times (default 1)"
+    )
     group.add_argument("--forward", metavar="T", help="time of F (default 1)")
     group.add_argument("--backward", metavar="T", help="time of B (default 2; I and W share it)")
     group.add_argument("--weight", metavar="T", help="part of B that is W (default: half)")
@@ -57,7 +60,8 @@ def add_times(group: argparse._ArgumentGroup) -> None:
 
 
 SHAPE_FLAGS = (
-    "stages", "workers", "microbatches", "forward", "backward", "weight", "latency", "split",
+    "stages", "workers", "microbatches", "slices", "forward", "backward", "weight", "latency",
+    "split",
 )  # fmt: skip
 SCHEDULE_SUFFIXES = (".csv", ".txt")
 _FILES = ("plan", "profile", "cluster")
@@ -107,9 +111,9 @@ def world_from_flags(options: argparse.Namespace, *, unit_ns: Fraction | None = 
 
     Raises UsageError or ScheduleError that names the flag and what would be possible.
     """
-    num_forwards, make = _chosen(options)
-    found = times_from_flags(options, num_forwards=num_forwards, unit_ns=unit_ns)
-    times, latency_ns = found.stage, found.latency
+    num_forwards, num_slices, make = _chosen(options)
+    found = times_from_flags(options, num_forwards=num_forwards, parts=num_slices, unit_ns=unit_ns)
+    times, latency_ns = found.stage.part(num_slices), found.latency
     schedule = make(times, latency_ns)
     costs = CostTable.uniform(
         schedule.num_workers,
@@ -122,14 +126,18 @@ def world_from_flags(options: argparse.Namespace, *, unit_ns: Fraction | None = 
     return FlagWorld(split_backward(schedule) if options.split else schedule, costs, found.ticks)
 
 
-def _chosen(options: argparse.Namespace) -> tuple[int, Callable[[StageTimes, int], Schedule]]:
-    """How many forwards a step has, and how to make its schedule for times and a latency."""
+def _chosen(
+    options: argparse.Namespace,
+) -> tuple[int, int, Callable[[StageTimes, int], Schedule]]:
+    """How many forwards a step has, and slices a microbatch; and how to make the schedule."""
     if Path(options.schedule).suffix in SCHEDULE_SUFFIXES:
-        given = [name for name in ("stages", "workers", "microbatches") if getattr(options, name)]
+        sizes = ("stages", "workers", "microbatches", "slices")
+        given = [name for name in sizes if getattr(options, name)]
         if given:
             raise UsageError(_sizes_of_file(options.schedule, given))
         schedule = read_schedule(options.schedule)
-        return schedule.num_stages * schedule.num_microbatches, lambda times, latency_ns: schedule
+        num_forwards = schedule.num_stages * schedule.num_microbatches * schedule.num_slices
+        return num_forwards, schedule.num_slices, lambda times, latency_ns: schedule
     require_name(options.schedule, SCHEDULES, "schedule")
     entry, shape = SCHEDULES[options.schedule], _shape(options)
     reason = entry.unsupported(shape)
@@ -140,7 +148,7 @@ def _chosen(options: argparse.Namespace) -> tuple[int, Callable[[StageTimes, int
         equal = PipelineTimes.equal(shape.num_stages, times, message_ns=latency_ns)
         return entry(shape, equal)
 
-    return shape.num_stages * shape.num_microbatches, make
+    return shape.num_stages * shape.num_units, shape.num_slices, make
 
 
 def times_from_flags(
@@ -152,8 +160,8 @@ def times_from_flags(
 ) -> FlagTimes:
     """Times of one microbatch, and of the latency of a message, all exact.
 
-    num_forwards: of one step. parts: every time can be cut into so many. unit_ns: of the flags'
-    times, where a tick has to be a nanosecond.
+    num_forwards: of one step. parts: times of compute can be cut into so many. unit_ns: of the
+    flags' times, where a tick has to be a nanosecond.
 
     Raises UsageError that names the flag, or if a whole step is too long to be counted.
     """
@@ -169,7 +177,7 @@ def times_from_flags(
     if unit_ns is None:
         ticks = Fraction(parts * _ticks_of(units.values()))
     else:
-        _require_whole(units, unit_ns)
+        _require_whole(units, unit_ns, parts)
         ticks = unit_ns
     if num_forwards * ticks * (forward + backward + 2 * latency) >= 2**63:
         is_fine = unit_ns is None and ticks > parts * TICKS
@@ -186,13 +194,17 @@ def _ticks_of(times: Iterable[Fraction]) -> int:
     return ticks
 
 
-def _require_whole(units: Mapping[str, Fraction], unit_ns: Fraction) -> None:
-    """Raise UsageError unless all times, in units, are whole numbers of nanoseconds."""
+def _require_whole(units: Mapping[str, Fraction], unit_ns: Fraction, parts: int) -> None:
+    """Raise UsageError unless all times, in units, are whole numbers of nanoseconds.
+
+    parts: of every time but the latency.
+    """
+    share = "" if parts == 1 else f" in {parts} slices"
     wrong = [
-        f"--{name} is {float(time):g} of {float(unit_ns):g} ns; choose times and --unit so that"
-        " their product is whole"
+        f"--{name} is {float(time):g} of {float(unit_ns):g} ns{share}; choose times and --unit so"
+        " that their product is whole"
         for name, time in units.items()
-        if (time * unit_ns).denominator > 1
+        if (time * unit_ns / (1 if name == "latency" else parts)).denominator > 1
     ]
     if wrong:
         raise UsageError("times to be emulated are whole numbers of nanoseconds", wrong)
@@ -206,9 +218,10 @@ def _shape(options: argparse.Namespace) -> ScheduleShape:
         raise UsageError(_uneven(num_stages, num_workers))
     if num_stages > _MOST_STAGES or num_stages * num_workers > _MOST_PAIRS:
         raise UsageError(_too_wide(num_stages, num_workers))
-    if num_stages * num_microbatches > _MOST_FORWARDS:
-        raise UsageError(_too_large(num_stages, num_microbatches))
-    return ScheduleShape(num_workers, num_microbatches, num_stages // num_workers)
+    num_slices = number_from_flag(options, "slices", "1")
+    if num_stages * num_microbatches * num_slices > _MOST_FORWARDS:
+        raise UsageError(_too_large(num_stages, num_microbatches, num_slices))
+    return ScheduleShape(num_workers, num_microbatches, num_stages // num_workers, num_slices)
 
 
 def in_unit(ticks: int, *, per_unit: int | Fraction) -> int | float:
@@ -255,9 +268,10 @@ def _too_wide(num_stages: int, num_workers: int) -> str:
     )
 
 
-def _too_large(num_stages: int, num_microbatches: int) -> str:
+def _too_large(num_stages: int, num_microbatches: int, num_slices: int) -> str:
+    slices = "" if num_slices == 1 else f" times --slices {num_slices}"
     return (
-        f"--stages {num_stages} times --microbatches {num_microbatches} is more than"
+        f"--stages {num_stages} times --microbatches {num_microbatches}{slices} is more than"
         f" {_MOST_FORWARDS:,} forwards; give smaller numbers"
     )
 

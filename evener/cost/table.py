@@ -7,13 +7,39 @@ import numpy as np
 from numpy.typing import NDArray
 
 from evener.cost.network import transfer_ns
-from evener.errors import ProfileError
+from evener.errors import ProfileError, UsageError
 from evener.ir.action import Action, Kind
 from evener.ir.memory import MemoryTable
 from evener.ir.rules import Resource
 
 KIND_INDEX: Mapping[Kind, int] = {kind: index for index, kind in enumerate(Kind)}
 """Position of each kind on the last axis of ``CostTable.time_ns``."""
+
+
+@dataclass(frozen=True, eq=False)
+class SliceCosts:
+    """What differs between the slices of a microbatch; times in nanoseconds, all int64.
+
+    time_ns: [worker, stage, kind, slice], of one action on a slice.
+    forward_bytes, backward_bytes: [stage, slice], what leaves a stage forward and backward.
+    """
+
+    time_ns: NDArray[np.int64]
+    forward_bytes: NDArray[np.int64]
+    backward_bytes: NDArray[np.int64]
+
+    @property
+    def num_slices(self) -> int:
+        return int(self.time_ns.shape[3])
+
+    @classmethod
+    def equal(cls, table: "CostTable", num_slices: int) -> "SliceCosts":
+        """Every slice costs what the table says of one action."""
+
+        def repeated(values: NDArray[np.int64]) -> NDArray[np.int64]:
+            return np.repeat(values[..., None], num_slices, axis=-1)
+
+        return cls(*map(repeated, (table.time_ns, table.forward_bytes, table.backward_bytes)))
 
 
 @dataclass(frozen=True, eq=False)
@@ -29,6 +55,8 @@ class CostTable:
     side_ns: time of an X action by its name.
     tied_ns: time of ``<s>REDUCE><t>`` by (s, t); pairs left out take ``time_ns`` of s.
     single_ns: times of single actions, in place of all of the above; messages have none.
+    slices: where the slices of a microbatch differ, what stands in place of ``time_ns``,
+        ``forward_bytes`` and ``backward_bytes`` for actions on a slice.
     """
 
     time_ns: NDArray[np.int64]
@@ -40,6 +68,7 @@ class CostTable:
     side_ns: Mapping[str, int] = field(default_factory=dict)
     tied_ns: Mapping[tuple[int, int], int] = field(default_factory=dict)
     single_ns: Mapping[Action, int] = field(default_factory=dict)
+    slices: SliceCosts | None = None
 
     @property
     def num_workers(self) -> int:
@@ -63,7 +92,10 @@ class CostTable:
             pair = (action.stage, action.peer)
             if pair in self.tied_ns:
                 return self.tied_ns[pair]
-        return int(self.time_ns[worker, action.stage, KIND_INDEX[action.kind]])
+        kind = KIND_INDEX[action.kind]
+        if self.slices is not None and action.slice is not None:
+            return int(self.slices.time_ns[worker, action.stage, kind, action.slice])
+        return int(self.time_ns[worker, action.stage, kind])
 
     def require_side_times(self, actions: Iterable[Action]) -> None:
         """Raise ProfileError that names all side work among the actions without a time."""
@@ -81,9 +113,20 @@ class CostTable:
 
         action: a SEND, or the F, B or I before it. The latency comes on top.
         """
+        return transfer_ns(self.message_bytes(action), int(self.bytes_per_s[source, target]))
+
+    def message_bytes(self, action: Action) -> int:
+        """Size of what a SEND sends, or the F, B or I before it produces."""
         is_forward = action.kind in (Kind.SEND_F, Kind.F)
-        sizes = self.forward_bytes if is_forward else self.backward_bytes
-        return transfer_ns(int(sizes[action.stage]), int(self.bytes_per_s[source, target]))
+        if self.slices is not None and action.slice is not None:
+            sizes = self.slices.forward_bytes if is_forward else self.slices.backward_bytes
+            return int(sizes[action.stage, action.slice])
+        return int((self.forward_bytes if is_forward else self.backward_bytes)[action.stage])
+
+    def require_slices(self, num_slices: int) -> None:
+        """Raise UsageError if these are the costs of another number of slices."""
+        if self.slices is not None and self.slices.num_slices != num_slices:
+            raise UsageError(_other_slices(self.slices.num_slices, num_slices))
 
     @classmethod
     def uniform(
@@ -165,6 +208,13 @@ def _split_backward(
         return backward_ns, max(0, backward_ns - weight_ns), weight_ns
     weight_ns = max(0, backward_ns - input_ns) if weight_ns is None else weight_ns
     return backward_ns, input_ns, weight_ns
+
+
+def _other_slices(num_slices: int, wanted: int) -> str:
+    return (
+        f"the costs are those of {num_slices} slices, but the schedule cuts microbatches into "
+        f"{wanted}; build the costs for this schedule"
+    )
 
 
 def _no_side_time(name: str) -> str:

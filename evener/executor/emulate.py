@@ -15,10 +15,12 @@ from dataclasses import dataclass, replace
 from statistics import median_low
 from typing import Literal, Protocol, TypeAlias
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
-from evener.cost.table import KIND_INDEX, CostTable
+from evener.cost.table import KIND_INDEX, CostTable, SliceCosts
 from evener.errors import UsageError
 from evener.executor.clock import Clock
 from evener.executor.emulated_clock import (
@@ -94,19 +96,35 @@ def emulate(
 def measured_costs(timelines: Sequence[Timeline], costs: CostTable) -> CostTable:
     """The table with the compute times replaced by the medians of what the timelines show.
 
-    Medians are per (worker, stage, kind), over all microbatches and timelines.
+    Medians are per (worker, stage, kind), and per slice where there are slices, over all
+    microbatches and timelines.
     """
-    durations: dict[tuple[int, int, int], list[int]] = {}
+    durations: dict[tuple[int, ...], list[int]] = {}
+    of_slices: dict[tuple[int, ...], list[int]] = {}
     for timeline in timelines:
         for worker in range(timeline.schedule.num_workers):
             for action, start_ns, end_ns in timeline.spans(worker):
                 if RULES[action.kind].stream is Stream.COMPUTE:
                     cell = worker, action.stage, KIND_INDEX[action.kind]
                     durations.setdefault(cell, []).append(end_ns - start_ns)
-    time_ns = costs.time_ns.copy()
+                    if action.slice is not None:
+                        of_slices.setdefault((*cell, action.slice), []).append(end_ns - start_ns)
+    table = replace(costs, time_ns=_with_medians(costs.time_ns, durations))
+    if not of_slices:
+        return table
+    num_slices = timelines[0].schedule.num_slices
+    slices = table.slices or SliceCosts.equal(table, num_slices)
+    time_ns = _with_medians(slices.time_ns, of_slices)
+    return replace(table, slices=replace(slices, time_ns=time_ns))
+
+
+def _with_medians(
+    time_ns: NDArray[np.int64], durations: dict[tuple[int, ...], list[int]]
+) -> NDArray[np.int64]:
+    time_ns = time_ns.copy()
     for cell, values in durations.items():
         time_ns[cell] = median_low(values)
-    return replace(costs, time_ns=time_ns)
+    return time_ns
 
 
 def _problems(

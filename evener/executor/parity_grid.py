@@ -21,6 +21,9 @@ CHUNKS = {1: (1, 2, 3, 4), 2: (1, 2, 3), 3: (1, 2), 4: (1, 2)}
 COVERING = ((1, 3), (2, 1), (2, 6), (3, 7), (4, 8))
 """(workers, microbatches) of the small part of the grid."""
 
+WHOLE_MICROBATCHES = tuple(entry for entry in SCHEDULES.values() if entry.slicer is None)
+"""The schedules that cut no microbatches."""
+
 SPREADS: dict[str, Holders] = {
     "2 then 1 then 3": ((0, 1, 1), (2,), (3, 4, 4, 5, 5)),
     "1 then 2": ((0,), (1, 2, 2)),
@@ -69,7 +72,7 @@ def all_cases() -> Iterator[Case]:
 
 def covering_cases() -> Iterator[Case]:
     """A few of them that together meet every schedule, spread and feature."""
-    for entry in SCHEDULES.values():
+    for entry in WHOLE_MICROBATCHES:
         for num_workers, num_microbatches in COVERING:
             # Most stages, so that every worker holds several where the schedule can.
             yield from list(_shapes(entry, num_workers, num_microbatches))[-1:]
@@ -78,7 +81,7 @@ def covering_cases() -> Iterator[Case]:
 
 
 def _named_schedules() -> Iterator[Case]:
-    for entry in SCHEDULES.values():
+    for entry in WHOLE_MICROBATCHES:
         for num_workers in CHUNKS:
             for num_microbatches in MICROBATCHES:
                 yield from _shapes(entry, num_workers, num_microbatches)

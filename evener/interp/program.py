@@ -24,7 +24,7 @@ class Program:
 
     actions: the actions themselves.
     kind, stream: position in ``list(Kind)`` and ``list(Stream)``.
-    stage, worker, microbatch: global indices.
+    stage, worker, microbatch, token_slice: global indices.
     needs_ptr, needs_idx: what action i waits for is needs_idx[needs_ptr[i]:needs_ptr[i + 1]].
     order: one order in which all can run; members of a collective stand next to one another.
     issue_after: the last compute action before it in its worker's list.
@@ -44,6 +44,7 @@ class Program:
     stage: NDArray[np.int32]
     worker: NDArray[np.int32]
     microbatch: NDArray[np.int32]
+    token_slice: NDArray[np.int32]
     needs_ptr: NDArray[np.int32]
     needs_idx: NDArray[np.int32]
     order: NDArray[np.int32]
@@ -94,6 +95,7 @@ def _compile(schedule: Schedule) -> Program:
         stage=_int32([action.stage for action in actions]),
         worker=worker,
         microbatch=_int32([-1 if a.microbatch is None else a.microbatch for a in actions]),
+        token_slice=_int32([-1 if a.slice is None else a.slice for a in actions]),
         needs_ptr=needs_ptr,
         needs_idx=needs_idx,
         order=_int32(order.order),

@@ -10,16 +10,22 @@ Effects follow ``ir.rules``, with what depends on the cell (stage, microbatch, s
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import chain, islice
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple
 
 from evener.ir.action import Action, Kind
 from evener.ir.rules import RULES, Resource
 from evener.ir.schedule import Schedule
 
-Effect: TypeAlias = tuple[int, Resource, int]
-"""(stage, resource, +1 taken or -1 given back)."""
+
+class Effect(NamedTuple):
+    """Something is taken (sign +1) or given back (-1) at a stage, for a slice if there are any."""
+
+    stage: int
+    resource: Resource
+    sign: int
+    slice: int | None = None
 
 
 @dataclass(frozen=True)
@@ -28,14 +34,23 @@ class MemoryTable:
 
     per_stage: per resource, bytes of one unit at each stage; resources left out take nothing.
     static_bytes: per worker, what it holds all the time (weights, gradients, optimizer, ...).
+    per_slice: per resource, the bytes of each slice at each stage, in place of ``per_stage`` where
+        an action is on a slice; resources left out take the same for every slice.
     """
 
     per_stage: Mapping[Resource, tuple[int, ...]]
     static_bytes: tuple[int, ...]
+    per_slice: Mapping[Resource, tuple[tuple[int, ...], ...]] = field(default_factory=dict)
 
-    def size_bytes(self, resource: Resource, stage: int) -> int:
+    def size_bytes(self, resource: Resource, stage: int, token_slice: int | None = None) -> int:
+        if token_slice is not None and resource in self.per_slice:
+            return self.per_slice[resource][stage][token_slice]
         sizes = self.per_stage.get(resource)
         return 0 if sizes is None else sizes[stage]
+
+    def effect_bytes(self, effect: Effect) -> int:
+        """By how much an effect changes what its worker holds."""
+        return effect.sign * self.size_bytes(effect.resource, effect.stage, effect.slice)
 
 
 class MemoryStep(NamedTuple):
@@ -90,7 +105,7 @@ def numbered_memory_steps(schedule: Schedule) -> tuple[list[MemoryStep], list[in
         cells = _Cells(actions)
         for action in actions:
             signature = cells.signature(action)
-            key = (action.stage, action.kind, signature)
+            key = (action.stage, action.kind, action.slice, signature)
             number = known.get(key)
             if number is None:
                 number = known[key] = len(steps)
@@ -140,7 +155,7 @@ def peak_in_flight(schedule: Schedule) -> tuple[int, ...]:
 
 
 def _sum(effects: tuple[Effect, ...], table: MemoryTable) -> int:
-    return sum(sign * table.size_bytes(resource, stage) for stage, resource, sign in effects)
+    return sum(map(table.effect_bytes, effects))
 
 
 def _step(
@@ -161,8 +176,8 @@ def _step(
     def effects(takes: tuple[Resource, ...], gives: tuple[Resource, ...]) -> tuple[Effect, ...]:
         given = chain.from_iterable((what,) * buffers.get(what, 1) for what in gives)
         return (
-            *((action.stage, what, 1) for what in takes),
-            *((action.stage, what, -1) for what in given),
+            *(Effect(action.stage, what, 1, action.slice) for what in takes),
+            *(Effect(action.stage, what, -1, action.slice) for what in given),
         )
 
     return MemoryStep(

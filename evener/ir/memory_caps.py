@@ -3,12 +3,16 @@
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from itertools import islice
+from typing import TypeAlias
 
 from evener.ir.action import Action
 from evener.ir.memory import MemoryStep, MemoryTable, memory_steps, peak_bytes
 from evener.ir.rules import Resource
 from evener.ir.schedule import Schedule
 from evener.units import format_bytes
+
+Held: TypeAlias = tuple[int, Resource, int]
+"""(stage, resource, bytes): the slices of a microbatch may differ in size."""
 
 
 def over_caps(schedule: Schedule, table: MemoryTable, cap_bytes: Sequence[int]) -> list[str]:
@@ -35,23 +39,23 @@ def _made_of(
     """The peak as a sum, and the action at which the worker first holds it."""
     static = table.static_bytes[worker]
     text = f"static {_size(static)}"
-    held: Counter[tuple[int, Resource]] = Counter()
+    held: Counter[Held] = Counter()
     total = static
     for action, step in steps:
         for effects in step:
             if total == peak:
                 break
-            for stage, resource, sign in effects:
-                held[stage, resource] += sign
-                total += sign * table.size_bytes(resource, stage)
+            for effect in effects:
+                size = table.size_bytes(effect.resource, effect.stage, effect.slice)
+                held[effect.stage, effect.resource, size] += effect.sign
+                total += effect.sign * size
             if total == peak:
-                text += "".join(_shares(held, table)) + f" at {action}"
+                text += "".join(_shares(held)) + f" at {action}"
     return text
 
 
-def _shares(held: Counter[tuple[int, Resource]], table: MemoryTable) -> Iterable[str]:
-    for (stage, resource), count in sorted(held.items(), key=lambda item: item[0][0]):
-        size = table.size_bytes(resource, stage)
+def _shares(held: Counter[Held]) -> Iterable[str]:
+    for (stage, resource, size), count in sorted(held.items(), key=lambda item: item[0][0]):
         if count * size:
             yield f" + stage {stage} {resource.value} {count} x {_size(size)}"
 

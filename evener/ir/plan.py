@@ -52,6 +52,7 @@ class Plan(Record):
     devices: per worker, the devices that act as it; of all replicas, replica by replica.
     replicas: how often the schedule runs side by side, each time with its own microbatches.
     microbatch_size, sequence_length: shape of one microbatch.
+    slice_tokens: tokens of each slice, where the schedule cuts microbatches into slices.
     job: the job with nothing left open.
     tied: pairs of stages (s, t), s < t, that share parameters.
     schedule: of one replica, compute actions only.
@@ -70,6 +71,7 @@ class Plan(Record):
     replicas: Count = 1
     microbatch_size: Count
     sequence_length: Count
+    slice_tokens: tuple[Count, ...] | None = None
     job: JobSpec
     tied: tuple[tuple[Index, Index], ...] = ()
     schedule: ScheduleLines
@@ -136,6 +138,7 @@ class Plan(Record):
             *self._wrong_partition(),
             *self._wrong_devices(),
             *self._wrong_batch(),
+            *self._wrong_slices(),
             *self._wrong_schedule(),
             *self._wrong_tied(),
             *self._wrong_freezing(),
@@ -177,6 +180,23 @@ class Plan(Record):
             yield ("microbatch_size",), _unlike_job(self.microbatch_size, job.microbatch_size)
         if job.sequence_length != self.sequence_length:
             yield ("sequence_length",), _unlike_job(self.sequence_length, job.sequence_length)
+
+    def _wrong_slices(self) -> Iterator[Problem]:
+        num_slices = self.schedule.num_slices
+        tokens = self.slice_tokens
+        if tokens is None:
+            if num_slices > 1:
+                yield ("slice_tokens",), _no_tokens(num_slices, self.sequence_length)
+        elif num_slices == 1:
+            yield ("slice_tokens",), "are given, but the schedule cuts nothing; leave them out"
+        else:
+            if len(tokens) != num_slices:
+                yield (
+                    ("slice_tokens",),
+                    f"has {len(tokens)} slices, but the schedule has {num_slices}; make them equal",
+                )
+            if sum(tokens) != self.sequence_length:
+                yield ("slice_tokens",), _other_tokens(sum(tokens), self.sequence_length)
 
     def _wrong_schedule(self) -> Iterator[Problem]:
         if self.schedule.is_lowered:
@@ -276,6 +296,17 @@ def _other_cycle(step: int) -> str:
         f"step {step} differs from the schedule by more than side work; make them equal but for X, "
         "and write X into the cycle only"
     )
+
+
+def _no_tokens(num_slices: int, sequence_length: int) -> str:
+    return (
+        f"is left out, but the schedule cuts microbatches into {num_slices} slices; say how many "
+        f"of the {sequence_length} tokens each has"
+    )
+
+
+def _other_tokens(planned: int, sequence_length: int) -> str:
+    return f"add up to {planned} tokens, but sequences have {sequence_length}; make them equal"
 
 
 def _unlike_job(value: int, wanted: object) -> str:

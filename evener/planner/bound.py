@@ -6,9 +6,12 @@ leaving them out keeps every bound valid.
 """
 
 from dataclasses import dataclass
+from fractions import Fraction
 
 import numpy as np
 from numpy.typing import NDArray
+
+WHOLE = Fraction(1)
 
 
 @dataclass(frozen=True)
@@ -35,7 +38,13 @@ def chain_bound_ns(chain: ChainTimes) -> int:
     return int(chain.forward_ns.sum() + chain.input_ns.sum())
 
 
-def heavy_layer_bound_ns(chain: ChainTimes, *, num_microbatches: int, stage_copies: int = 1) -> int:
+def heavy_layer_bound_ns(
+    chain: ChainTimes,
+    *,
+    num_microbatches: int,
+    stage_copies: int = 1,
+    first_part: Fraction = WHOLE,
+) -> int:
     """Of the ``stage_copies`` workers that hold a layer one runs no less than its share.
 
     Its share are all microbatches of the pipeline, or half of them (rounded up) where a schedule
@@ -43,9 +52,11 @@ def heavy_layer_bound_ns(chain: ChainTimes, *, num_microbatches: int, stage_copi
     front (their forwards).  After its last input gradient that gradient still has to go back
     through the layers in front.  So for every layer: forwards in front + forwards and input
     gradients of the share + way back in front; and likewise forwards in front + all its work.
+    Of a microbatch that is cut in slices the way in front takes ``first_part`` or more, as the next
+    layer can start with the first slice.
     """
-    before_forward_ns = np.cumsum(chain.forward_ns) - chain.forward_ns
-    before_input_ns = np.cumsum(chain.input_ns) - chain.input_ns
+    before_forward_ns = _part(np.cumsum(chain.forward_ns) - chain.forward_ns, first_part)
+    before_input_ns = _part(np.cumsum(chain.input_ns) - chain.input_ns, first_part)
     share = -(-num_microbatches // stage_copies)
     critical_ns = share * (chain.forward_ns + chain.input_ns) + before_input_ns
     all_work_ns = share * chain.work_ns
@@ -53,11 +64,28 @@ def heavy_layer_bound_ns(chain: ChainTimes, *, num_microbatches: int, stage_copi
 
 
 def pipeline_bound_ns(
-    chain: ChainTimes, *, num_workers: int, num_microbatches: int, stage_copies: int = 1
+    chain: ChainTimes,
+    *,
+    num_workers: int,
+    num_microbatches: int,
+    stage_copies: int = 1,
+    first_part: Fraction = WHOLE,
 ) -> int:
-    """The largest of the bounds, for one pipeline of ``num_workers`` workers."""
+    """The largest of the bounds, for one pipeline of ``num_workers`` workers.
+
+    first_part: the smallest part of a microbatch, in time, that goes from layer to layer at once.
+    """
     return max(
         load_bound_ns(chain, num_workers=num_workers, num_microbatches=num_microbatches),
-        chain_bound_ns(chain),
-        heavy_layer_bound_ns(chain, num_microbatches=num_microbatches, stage_copies=stage_copies),
+        chain_bound_ns(chain) if first_part == WHOLE else 0,
+        heavy_layer_bound_ns(
+            chain,
+            num_microbatches=num_microbatches,
+            stage_copies=stage_copies,
+            first_part=first_part,
+        ),
     )
+
+
+def _part(times_ns: NDArray[np.int64], part: Fraction) -> NDArray[np.int64]:
+    return times_ns * part.numerator // part.denominator

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from fractions import Fraction
 from functools import cached_property
 from typing import Protocol
 
@@ -99,21 +100,28 @@ class World(Protocol):
     def chain(self, num_stages: int) -> ChainTimes:
         """The model in pieces that no schedule of at most ``num_stages`` stages cuts further."""
 
+    def first_part(self, num_slices: int) -> Fraction:
+        """See ``bound.pipeline_bound_ns``, where microbatches are cut in so many slices."""
+
 
 def compare(
     world: World,
     *,
     chunks: Sequence[int] = CHUNKS,
+    num_slices: int = 1,
     schedules: Mapping[str, ScheduleEntry] = SCHEDULES,
 ) -> Comparison:
     """Simulate every schedule with each number of stages per worker that it accepts.
 
     chunks: the numbers of stages per worker to try.
+    num_slices: into how many slices those schedules cut a microbatch that do; 1 leaves them out.
     """
     compared: list[ComparedSchedule] = []
     refused: list[RefusedSchedule] = []
     for entry in schedules.values():
-        for shape in _shapes(world, entry, chunks):
+        if entry.slicer is not None and num_slices == 1:
+            continue
+        for shape in _shapes(world, entry, chunks, num_slices):
             try:
                 compared.append(_compared(world, entry, shape))
             except (ScheduleError, PlanInfeasible) as error:
@@ -121,7 +129,12 @@ def compare(
     return Comparison(
         tuple(sorted(compared, key=lambda schedule: schedule.step_ns)),
         tuple(refused),
-        _lower_bound_ns(world, max(chunks), {entry.stage_copies for entry in schedules.values()}),
+        _lower_bound_ns(
+            world,
+            max(chunks),
+            {entry.stage_copies for entry in schedules.values()},
+            world.first_part(num_slices),
+        ),
     )
 
 
@@ -129,11 +142,12 @@ def compare(
 class EqualWorld:
     """Workers that all hold an equal share of a model, however many stages it is cut in.
 
-    times: of one microbatch on the share of one worker; a stage takes its part of them.
+    times: of one microbatch on the share of one worker; a stage, and a slice, takes its part.
     latency_ns: of every message. share_bytes: what a worker's share of the model keeps of one
     microbatch, from the forward until the last part of the backward. cap_bytes: the most that a
     worker may hold; None means no limit.
-    Times and bytes that the number of stages per worker does not divide are rounded down.
+    Times and bytes that the numbers of stages per worker and of slices do not divide are rounded
+    down.
     """
 
     num_workers: int
@@ -166,17 +180,22 @@ class EqualWorld:
         ]
         return ChainTimes(*np.array([part] * num_stages, dtype=np.int64).T)
 
+    def first_part(self, num_slices: int) -> Fraction:
+        """See ``World``."""
+        return Fraction(1, num_slices)
+
     def _costs(self, shape: ScheduleShape) -> CostTable:
-        chunks = shape.chunks_per_worker
+        parts = shape.chunks_per_worker * shape.num_slices
+        times = self.times.part(parts)
         table = CostTable.uniform(
             shape.num_workers,
             shape.num_stages,
-            forward_ns=self.times.forward_ns // chunks,
-            input_ns=self.times.input_grad_ns // chunks,
-            weight_ns=self.times.weight_grad_ns // chunks,
+            forward_ns=times.forward_ns,
+            input_ns=times.input_grad_ns,
+            weight_ns=times.weight_grad_ns,
             latency_ns=self.latency_ns,
         )
-        held = (self.share_bytes // chunks,) * shape.num_stages
+        held = (self.share_bytes // parts,) * shape.num_stages
         per_stage = dict.fromkeys((Resource.ACTIVATION, Resource.WEIGHT_GRADIENT), held)
         memory = MemoryTable(per_stage=per_stage, static_bytes=(0,) * shape.num_workers)
         return replace(table, memory=memory)
@@ -229,19 +248,26 @@ class PlannedWorld:
         del num_stages
         return self.problem.chain_times(self._microbatch_size)
 
+    def first_part(self, num_slices: int) -> Fraction:
+        """See ``World``; a slice may be as short as a token."""
+        return Fraction(1) if num_slices == 1 else Fraction(0)
 
-def _shapes(world: World, entry: ScheduleEntry, chunks: Sequence[int]) -> Iterable[ScheduleShape]:
+
+def _shapes(
+    world: World, entry: ScheduleEntry, chunks: Sequence[int], num_slices: int
+) -> Iterable[ScheduleShape]:
     """Those that the schedule accepts; if it accepts none, the first, which it then refuses."""
-    shapes = [ScheduleShape(world.num_workers, world.num_microbatches, count) for count in chunks]
+    slices = 1 if entry.slicer is None else num_slices
+    shapes = [
+        ScheduleShape(world.num_workers, world.num_microbatches, count, slices) for count in chunks
+    ]
     return [shape for shape in shapes if entry.unsupported(shape) is None] or shapes[:1]
 
 
 def _compared(world: World, entry: ScheduleEntry, shape: ScheduleShape) -> ComparedSchedule:
     schedule, costs = world.play(entry, shape)
     sends = [
-        costs.forward_bytes[action.stage]
-        if action.kind is Kind.SEND_F
-        else costs.backward_bytes[action.stage]
+        costs.message_bytes(action)
         for _, action in schedule.actions()
         if action.kind in (Kind.SEND_F, Kind.SEND_B)
     ]
@@ -256,12 +282,14 @@ def _compared(world: World, entry: ScheduleEntry, shape: ScheduleShape) -> Compa
         timeline=simulate(schedule, costs),
         peak_in_flight=peak_in_flight(schedule),
         num_messages=len(sends),
-        message_bytes=int(sum(sends)),
+        message_bytes=sum(sends),
         num_reduces=len(reduces),
     )
 
 
-def _lower_bound_ns(world: World, most_chunks: int, stage_copies: Iterable[int]) -> int:
+def _lower_bound_ns(
+    world: World, most_chunks: int, stage_copies: Iterable[int], first_part: Fraction
+) -> int:
     chain = world.chain(most_chunks * world.num_workers)
     return min(
         pipeline_bound_ns(
@@ -269,6 +297,7 @@ def _lower_bound_ns(world: World, most_chunks: int, stage_copies: Iterable[int])
             num_workers=world.num_workers,
             num_microbatches=world.num_microbatches,
             stage_copies=copies,
+            first_part=first_part,
         )
         for copies in stage_copies
     )

@@ -187,7 +187,7 @@ def _shapes(problem: Problem, refused: list[str]) -> Iterator[Shape]:
         for replicas in _replica_counts(problem, size):
             num_workers = len(problem.cluster.devices) // replicas
             num_microbatches = problem.job.num_sequences // size // replicas
-            for entry in SCHEDULES.values():
+            for entry in (each for each in SCHEDULES.values() if each.slicer is None):
                 for chunks in range(1, _MOST_CHUNKS + 1):
                     sizes = ScheduleShape(num_workers, num_microbatches, chunks)
                     if entry.unsupported(sizes) is not None or (chunks > 1 and num_workers == 1):

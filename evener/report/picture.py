@@ -112,10 +112,10 @@ def _lane(timeline: Timeline, worker: int, scale: float) -> Iterator[str]:
 
 
 def _label(action: Action, room: float) -> str:
-    """Kind and microbatch, or the microbatch alone; the stage is told by the lane and the shade."""
+    """Kind and unit, or the unit alone; the stage is told by the lane and the shade."""
     short = str(action).removeprefix(str(action.stage))
-    microbatch = "" if action.microbatch is None else str(action.microbatch)
-    return next((c for c in (short, microbatch) if len(c) * _CHARACTER + 3 <= room), "")
+    unit = "" if action.microbatch is None else short.removeprefix(str(action.kind))
+    return next((c for c in (short, unit) if len(c) * _CHARACTER + 3 <= room), "")
 
 
 def _axis(step_ns: int, unit: Scale, scale: float, top: int) -> Iterator[str]:

@@ -11,8 +11,15 @@ import numpy as np
 
 from evener.ir.action import Kind
 from evener.ir.schedule import Schedule
-from evener.schedules.entry import UNIT_TIMES, PipelineTimes, ScheduleEntry, no_closed_form
+from evener.schedules.entry import (
+    UNIT_TIMES,
+    PipelineTimes,
+    ScheduleEntry,
+    no_closed_form,
+    no_slices,
+)
 from evener.schedules.list_scheduler import KIND_ORDER, ListRun, ListWorld, Priorities
+from evener.schedules.refusals import refuse
 from evener.schedules.shape import ScheduleShape
 
 ALTERNATE = Priorities(
@@ -41,9 +48,11 @@ def adaptis_greedy(
     part of the costs here, so the order without the rule is built as well, and the faster one is
     taken.
 
-    Raises ScheduleError if a cap has no room for one microbatch of each stage of its worker.
+    Raises ScheduleError for slices, and if a cap has no room for one microbatch of each stage of
+    its worker.
     Source: AdaPtis and SimPipe.
     """
+    refuse("adaptis_greedy", shape, no_slices)
     if times is None:
         times = PipelineTimes.equal(shape.num_stages, UNIT_TIMES)
     world = ListWorld(

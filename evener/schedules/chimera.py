@@ -8,7 +8,7 @@ The gradients of a stage are added up between its two workers right after its la
 """
 
 from evener.ir.schedule import Schedule
-from evener.schedules.entry import ScheduleEntry, StageTimes
+from evener.schedules.entry import ScheduleEntry, StageTimes, no_slices
 from evener.schedules.refusals import refuse
 from evener.schedules.shape import ScheduleShape
 from evener.schedules.wave_timetable import WaveTimetable, both_ways
@@ -37,7 +37,7 @@ def _timetable(shape: ScheduleShape) -> WaveTimetable:
 
 def _several_chunks(shape: ScheduleShape) -> str | None:
     if shape.chunks_per_worker == 1:
-        return None
+        return no_slices(shape)
     return (
         "holds one stage of each direction per worker, but chunks_per_worker is "
         f"{shape.chunks_per_worker}; ask for 1, or take bitpipe for 2"

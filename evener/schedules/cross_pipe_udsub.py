@@ -6,7 +6,7 @@ ATC 2025 (arXiv 2507.00217), algorithm 1 (CrossUDSub).
 
 from evener.ir.schedule import Schedule
 from evener.schedules.cross_pipe import cross_pipe_order, cross_pipe_peak
-from evener.schedules.entry import PipelineTimes, ScheduleEntry, no_closed_form
+from evener.schedules.entry import PipelineTimes, ScheduleEntry, no_closed_form, no_slices
 from evener.schedules.refusals import refuse
 from evener.schedules.shape import ScheduleShape
 
@@ -28,7 +28,7 @@ def cross_pipe_udsub(shape: ScheduleShape, times: PipelineTimes | None = None) -
 
 def _no_sub_blocks(shape: ScheduleShape) -> str | None:
     if shape.chunks_per_worker > 1:
-        return None
+        return no_slices(shape)
     return (
         "cuts what a worker holds into sub-blocks, but chunks_per_worker is 1; "
         "ask for 2 or more, or take cross_pipe_ud"

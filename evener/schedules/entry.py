@@ -9,7 +9,7 @@ from evener.schedules.shape import ScheduleShape
 
 @dataclass(frozen=True)
 class StageTimes:
-    """Nanoseconds of one microbatch on one stage, the same for all stages.
+    """Nanoseconds of one microbatch, or one slice of it, on one stage, the same for all of them.
 
     input_grad_ns, weight_grad_ns: the two halves of the backward; a full backward takes their sum.
     """
@@ -21,6 +21,14 @@ class StageTimes:
     @property
     def backward_ns(self) -> int:
         return self.input_grad_ns + self.weight_grad_ns
+
+    def part(self, num_parts: int) -> "StageTimes":
+        """One of so many equal parts, rounded down."""
+        return StageTimes(
+            self.forward_ns // num_parts,
+            self.input_grad_ns // num_parts,
+            self.weight_grad_ns // num_parts,
+        )
 
 
 @dataclass(frozen=True)
@@ -66,10 +74,10 @@ UNIT_TIMES = StageTimes(1, 1, 1)
 def flushed_pipeline_ns(shape: ScheduleShape, times: StageTimes) -> int:
     """Step time of a pipeline that fills and drains once: (vm + p - 1)(tF + tB) for m >= p.
 
-    With m < p a round through the workers starts only when its first microbatch is back at worker
-    0: (vp + m - 1)(tF + tB).
+    Where microbatches are cut, m counts slices.  With m < p a round through the workers starts
+    only when its first microbatch is back at worker 0: (vp + m - 1)(tF + tB).
     """
-    p, m, v = shape.num_workers, shape.num_microbatches, shape.chunks_per_worker
+    p, m, v = shape.num_workers, shape.num_units, shape.chunks_per_worker
     return (v * max(m, p) + min(m, p) - 1) * (times.forward_ns + times.backward_ns)
 
 
@@ -78,8 +86,15 @@ def no_closed_form(shape: ScheduleShape, times: StageTimes) -> None:
     del shape, times
 
 
+def no_slices(shape: ScheduleShape) -> str | None:
+    """Say why a schedule of whole microbatches cannot have this shape; None if it can."""
+    if shape.num_slices == 1:
+        return None
+    return f"cuts no microbatches, but num_slices is {shape.num_slices}; ask for 1 or take seq1f1b"
+
+
 def supports_every_shape(shape: ScheduleShape) -> str | None:
-    """Never a reason against: for schedules that accept every shape."""
+    """Never a reason against: for schedules of slices that accept every shape."""
     del shape
     return None
 
@@ -91,8 +106,8 @@ class ScheduleEntry:
     name: how it is asked for; the name of the paper.
     cite: paper and section.
     generator: shape -> compute-only schedule; raises ScheduleError for an unsupported shape.
-    peak_in_flight: shape -> per worker, the maximum of (stage, microbatch) pairs whose forward
-        was issued and whose last backward action has not ended.
+    peak_in_flight: shape -> per worker, the maximum of cells (stage, microbatch, slice) whose
+        forward was issued and whose last backward action has not ended.
     makespan_ns: (shape, times) -> the exact step time when all stages take the same times and
         messages take none; None where the paper's formula does not hold.
     unsupported: shape -> the reason why the generator refuses it and the way out, or None.
@@ -100,6 +115,8 @@ class ScheduleEntry:
     stage_copies: the most workers that hold one stage: 2 where pipelines run in both directions.
     adapted: (shape, times) -> the schedule for these costs, if it depends on costs; the generator
         then gives the one for unit times.
+    slicer: how microbatches are to be cut, a name in ``planner.slicing``; None for schedules that
+        do not cut them.
     """
 
     name: str
@@ -107,10 +124,11 @@ class ScheduleEntry:
     generator: Callable[[ScheduleShape], Schedule]
     peak_in_flight: Callable[[ScheduleShape], tuple[int, ...]]
     makespan_ns: Callable[[ScheduleShape, StageTimes], int | None]
-    unsupported: Callable[[ScheduleShape], str | None] = supports_every_shape
+    unsupported: Callable[[ScheduleShape], str | None] = no_slices
     peak_is_exact: bool = True
     stage_copies: int = 1
     adapted: Callable[[ScheduleShape, PipelineTimes], Schedule] | None = None
+    slicer: str | None = None
 
     def __call__(self, shape: ScheduleShape, times: PipelineTimes | None = None) -> Schedule:
         if self.adapted is not None and times is not None:

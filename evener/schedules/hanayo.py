@@ -5,7 +5,7 @@ Efficiency", SC 2023 (arXiv 2308.15762), section 3.
 """
 
 from evener.ir.schedule import Schedule
-from evener.schedules.entry import ScheduleEntry, StageTimes
+from evener.schedules.entry import ScheduleEntry, StageTimes, no_slices
 from evener.schedules.refusals import refuse
 from evener.schedules.shape import ScheduleShape
 from evener.schedules.v_placement import zigzag_workers
@@ -31,7 +31,7 @@ def _timetable(shape: ScheduleShape) -> WaveTimetable:
 
 def _no_whole_waves(shape: ScheduleShape) -> str | None:
     if shape.chunks_per_worker % 2 == 0:
-        return None
+        return no_slices(shape)
     return (
         "holds two stages per worker and wave, but chunks_per_worker is "
         f"{shape.chunks_per_worker}; ask for 2, 4 or 8 for one, two or four waves"

@@ -14,7 +14,9 @@ from itertools import accumulate, chain, pairwise
 
 from evener.ir.action import Action, Kind
 from evener.ir.schedule import Schedule
-from evener.schedules.entry import ScheduleEntry, flushed_pipeline_ns
+from evener.schedules.alternate import alternate
+from evener.schedules.entry import ScheduleEntry, flushed_pipeline_ns, no_slices
+from evener.schedules.refusals import refuse
 from evener.schedules.row import row
 from evener.schedules.shape import ScheduleShape
 
@@ -27,8 +29,9 @@ def interleaved_one_f_one_b(shape: ScheduleShape) -> Schedule:
     Worker w holds 2(p-1-w) + (v-1)g + 1 pairs of stage and microbatch, where g is the size of the
     largest group: p as in the paper if p divides m, at most 2p - 1 otherwise.
 
-    Source: Narayanan et al. 2021, sec. 2.2.2.
+    Raises ScheduleError for slices.  Source: Narayanan et al. 2021, sec. 2.2.2.
     """
+    refuse("interleaved_one_f_one_b", shape, no_slices)
     workers = tuple(_actions(shape, worker) for worker in range(shape.num_workers))
     return Schedule("interleaved_one_f_one_b", shape.num_stages, shape.num_microbatches, workers)
 
@@ -44,13 +47,7 @@ def _actions(shape: ScheduleShape, worker: int) -> tuple[Action, ...]:
     stages = range(worker, shape.num_stages, shape.num_workers)
     forward = list(chain.from_iterable(row(s, Kind.F, g) for g in groups for s in stages))
     backward = list(chain.from_iterable(row(s, Kind.B, g) for g in groups for s in stages[::-1]))
-    warm_up = _peak_in_flight(shape)[worker]
-    steady = zip(backward, forward[warm_up:], strict=False)
-    return (
-        *forward[:warm_up],
-        *chain.from_iterable(steady),
-        *backward[len(forward) - warm_up :],
-    )
+    return alternate(forward, backward, in_flight=_peak_in_flight(shape)[worker])
 
 
 def _peak_in_flight(shape: ScheduleShape) -> tuple[int, ...]:

@@ -8,7 +8,8 @@ microbatches there are.  Without that aim it is known as looped breadth-first: L
 
 from evener.ir.action import Kind
 from evener.ir.schedule import Schedule
-from evener.schedules.entry import ScheduleEntry, flushed_pipeline_ns
+from evener.schedules.entry import ScheduleEntry, flushed_pipeline_ns, no_slices
+from evener.schedules.refusals import refuse
 from evener.schedules.row import row
 from evener.schedules.shape import ScheduleShape
 
@@ -20,8 +21,9 @@ def mini_stage_gpipe(shape: ScheduleShape) -> Schedule:
     (p-1)(tF+tB) for m >= p, as in ``interleaved_one_f_one_b``; every worker holds all microbatches
     of all its stages.  With one chunk per worker it is GPipe.
 
-    Source: Zorse; Lamy-Poirier 2023, sec. 3.
+    Raises ScheduleError for slices.  Source: Zorse; Lamy-Poirier 2023, sec. 3.
     """
+    refuse("mini_stage_gpipe", shape, no_slices)
     p, microbatches = shape.num_workers, range(shape.num_microbatches)
     workers = tuple(
         (

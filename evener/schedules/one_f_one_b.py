@@ -5,10 +5,9 @@ Megatron-LM", SC 2021, section 2.2.1; the schedule is PipeDream-Flush of Narayan
 "Memory-Efficient Pipeline-Parallel DNN Training", ICML 2021, section 3.2.
 """
 
-from itertools import chain
-
 from evener.ir.action import Action, Kind
 from evener.ir.schedule import Schedule
+from evener.schedules.alternate import alternate
 from evener.schedules.entry import ScheduleEntry, flushed_pipeline_ns
 from evener.schedules.refusals import check_max_in_flight, refuse_several_chunks, several_chunks
 from evener.schedules.row import row
@@ -40,12 +39,7 @@ def one_f_one_b(shape: ScheduleShape, *, max_in_flight: int | None = None) -> Sc
 def _actions(stage: int, num_microbatches: int, warm_up: int) -> tuple[Action, ...]:
     forward = row(stage, Kind.F, range(num_microbatches))
     backward = row(stage, Kind.B, range(num_microbatches))
-    steady = zip(backward, forward[warm_up:], strict=False)
-    return (
-        *forward[:warm_up],
-        *chain.from_iterable(steady),
-        *backward[num_microbatches - warm_up :],
-    )
+    return alternate(forward, backward, in_flight=warm_up)
 
 
 def _peak_in_flight(shape: ScheduleShape) -> tuple[int, ...]:

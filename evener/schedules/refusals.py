@@ -3,13 +3,14 @@
 from collections.abc import Callable
 
 from evener.errors import ScheduleError
+from evener.schedules.entry import no_slices
 from evener.schedules.shape import ScheduleShape
 
 
 def several_chunks(shape: ScheduleShape) -> str | None:
     """Say why a schedule of one stage per worker cannot have this shape; None if it can."""
     if shape.chunks_per_worker == 1:
-        return None
+        return no_slices(shape)
     return (
         f"holds one stage per worker, but chunks_per_worker is {shape.chunks_per_worker}; "
         "ask for 1 or take interleaved_one_f_one_b"
@@ -19,10 +20,20 @@ def several_chunks(shape: ScheduleShape) -> str | None:
 def not_two_chunks(shape: ScheduleShape) -> str | None:
     """Say why a schedule that goes down the workers and back once cannot have this shape."""
     if shape.chunks_per_worker == 2:
-        return None
+        return no_slices(shape)
     return (
         "goes down the workers and back up once, so it holds two stages of every microbatch per "
         f"worker, but chunks_per_worker is {shape.chunks_per_worker}; ask for 2"
+    )
+
+
+def several_chunks_of_slices(shape: ScheduleShape) -> str | None:
+    """Say why a schedule of slices with one stage per worker cannot have this shape."""
+    if shape.chunks_per_worker == 1:
+        return None
+    return (
+        f"holds one stage per worker, but chunks_per_worker is {shape.chunks_per_worker}; "
+        "ask for 1 or take seq1f1b_interleaved"
     )
 
 

@@ -17,6 +17,7 @@ from evener.schedules.hanayo import HANAYO
 from evener.schedules.interleaved_one_f_one_b import INTERLEAVED_ONE_F_ONE_B
 from evener.schedules.mini_stage_gpipe import MINI_STAGE_GPIPE
 from evener.schedules.one_f_one_b import ONE_F_ONE_B
+from evener.schedules.seq1f1b import SEQ1F1B
 from evener.schedules.stp import STP
 from evener.schedules.v_half import V_HALF
 from evener.schedules.v_min import V_MIN
@@ -51,6 +52,7 @@ SCHEDULES: Mapping[str, ScheduleEntry] = MappingProxyType(
             CROSS_PIPE_UD,
             CROSS_PIPE_UDSUB,
             CROSS_PIPE_WAVE,
+            SEQ1F1B,
         )
     }
 )

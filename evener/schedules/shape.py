@@ -7,12 +7,13 @@ from evener.errors import ScheduleError
 
 @dataclass(frozen=True)
 class ScheduleShape:
-    """How many workers, microbatches and chunks a regular schedule has.
+    """How many workers, microbatches, chunks and slices a regular schedule has.
 
     num_workers: workers of one pipeline, in the order of their first stage.
     num_microbatches: microbatches of one step.
     chunks_per_worker: stages of one microbatch that each worker runs; which ones, the schedule
         decides.
+    num_slices: runs of tokens into which every microbatch is cut; 1 means that it is not.
 
     Raises ScheduleError that names every size below 1.
     """
@@ -20,6 +21,7 @@ class ScheduleShape:
     num_workers: int
     num_microbatches: int
     chunks_per_worker: int = 1
+    num_slices: int = 1
 
     def __post_init__(self) -> None:
         wrong = tuple(
@@ -28,6 +30,7 @@ class ScheduleShape:
                 ("num_workers", self.num_workers),
                 ("num_microbatches", self.num_microbatches),
                 ("chunks_per_worker", self.chunks_per_worker),
+                ("num_slices", self.num_slices),
             )
             if size < 1
         )
@@ -37,6 +40,11 @@ class ScheduleShape:
     @property
     def num_stages(self) -> int:
         return self.num_workers * self.chunks_per_worker
+
+    @property
+    def num_units(self) -> int:
+        """What goes through every stage one after the other: microbatches, or their slices."""
+        return self.num_microbatches * self.num_slices
 
 
 def _too_small(name: str, size: int) -> str:

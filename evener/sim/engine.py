@@ -88,13 +88,15 @@ def makespans(schedule: Schedule, costs: CostTable, time_ns: Int) -> Int:
     time_ns: int64[batch, worker, stage, kind], in place of ``costs.time_ns``.
     Returns int64[batch].
 
-    Raises what ``simulate`` raises.
+    Raises what ``simulate`` raises, and UsageError if slices differ in ``costs``.
     """
     layout = _layout_for(compile_program(schedule), costs)
     if time_ns.shape[1:] != costs.time_ns.shape:
         raise UsageError(_other_times(time_ns, costs))
+    if costs.slices is not None:
+        raise UsageError(_SLICES_DIFFER)
     prices = price_classes(layout, schedule, costs)
-    worker, stage, kind = layout.times
+    worker, stage, kind, _ = layout.times
     durations_ns = np.ascontiguousarray(time_ns[:, worker, stage, kind])
     fixed = layout.is_send | layout.is_receive
     fixed[[number for number, _ in layout.named]] = True
@@ -120,12 +122,17 @@ def _layout_for(program: Program, costs: CostTable) -> Layout:
 def price_classes(layout: Layout, schedule: Schedule, costs: CostTable) -> Costs:
     """What each class of actions costs."""
     _require_costs_of(schedule, costs)
-    source, target, stage, is_activation = layout.wires
+    source, target, stage, token_slice, is_activation = layout.wires
     latency_ns = costs.latency_ns[source, target]
     limit = costs.bytes_per_s[source, target]
     latency_ns[0] = limit[0] = 0
     if limit.any():
         size = np.where(is_activation, costs.forward_bytes[stage], costs.backward_bytes[stage])
+        if costs.slices is not None:
+            cut = token_slice >= 0
+            there, back = costs.slices.forward_bytes, costs.slices.backward_bytes
+            sizes = np.where(is_activation[:, None], there[stage], back[stage])
+            size[cut] = sizes[cut, token_slice[cut]]
         pairs = zip(size.tolist(), limit.tolist(), strict=True)
         passing = [transfer_ns(*pair) for pair in pairs]
         _require_countable(max(passing), schedule)
@@ -134,8 +141,12 @@ def price_classes(layout: Layout, schedule: Schedule, costs: CostTable) -> Costs
         passing_ns = np.zeros_like(latency_ns)
     wire_ns = latency_ns + passing_ns
 
-    worker, stage, kind = layout.times
+    worker, stage, kind, token_slice = layout.times
     duration_ns, delay_ns = costs.time_ns[worker, stage, kind], wire_ns[layout.wire]
+    if costs.slices is not None:
+        cut = token_slice >= 0
+        at = worker[cut], stage[cut], kind[cut], token_slice[cut]
+        duration_ns[cut] = costs.slices.time_ns[at]
     delay_ns[layout.is_receive] = latency_ns[layout.wire[layout.is_receive]]
     delay_ns[layout.is_send] = 0
     duration_ns[layout.is_send] = passing_ns[layout.wire[layout.is_send]]
@@ -158,15 +169,20 @@ def _change_bytes(layout: Layout, effects: Int, costs: CostTable) -> Int:
     sizes = np.zeros((len(RESOURCES), costs.num_stages), dtype=np.int64)
     for resource, per_stage in costs.memory.per_stage.items():
         sizes[RESOURCES.index(resource)] = per_stage
-    number, resource, stage, sign = effects
+    number, resource, stage, token_slice, sign = effects
+    size = sizes[resource, stage]
+    for name, per_slice in costs.memory.per_slice.items():
+        cut = (resource == RESOURCES.index(name)) & (token_slice >= 0)
+        size[cut] = np.array(per_slice, dtype=np.int64)[stage[cut], token_slice[cut]]
     change_bytes = np.zeros(len(layout.wire), dtype=np.int64)
-    np.add.at(change_bytes, number, sign * sizes[resource, stage])
+    np.add.at(change_bytes, number, sign * size)
     return change_bytes
 
 
 def _require_costs_of(schedule: Schedule, costs: CostTable) -> None:
     if costs.time_ns.shape[:2] != (schedule.num_workers, schedule.num_stages):
         raise UsageError(_other_size(schedule, costs))
+    costs.require_slices(schedule.num_slices)
 
 
 def _require_countable(longest_ns: int, schedule: Schedule) -> None:
@@ -218,6 +234,12 @@ def _too_long(longest_ns: int, schedule: Schedule) -> str:
         f"an action of {schedule.name} takes {longest_ns / 1e9:.3g} s; {schedule.num_actions} such "
         "actions would be more than 290 years: give shorter times, or faster links"
     )
+
+
+_SLICES_DIFFER = (
+    "the costs have a time for each slice, which a batch of times per stage does not; "
+    "simulate each table on its own"
+)
 
 
 def _other_times(time_ns: Int, costs: CostTable) -> str:

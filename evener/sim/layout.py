@@ -23,12 +23,14 @@ _COMPUTE = STREAM_CODE[Stream.COMPUTE]
 class Layout:
     """A program for the kernel, and what is needed to price its classes of actions.
 
-    times: [3, class], worker, stage and kind of each class.
+    times: [4, class], worker, stage, kind and slice (-1 if none) of each class.
     wire: [class], on which wire its first need arrives, or a SEND leaves; 0 is none.
-    wires: [4, wire], source worker, target worker, stage and whether it carries an activation.
+    wires: [5, wire], source worker, target worker, stage, slice and whether it carries an
+        activation.
     is_send, is_receive: bool[class].
     named: classes whose time ``CostTable.time_ns`` does not hold, with one action of each.
-    at_start, at_end: [4, effect], class, resource, stage and sign of what is taken or given back.
+    at_start, at_end: [5, effect], class, resource, stage, slice and sign of what is taken or given
+        back.
     """
 
     order: Order
@@ -91,9 +93,10 @@ def _lay_out(program: Program, singles: Collection[Action] = ()) -> Layout:
 
     way, lane, special = _ways(program, is_receive), _lanes(program), _special(program, singles)
     num_more = np.bincount(owner[~needs.is_first], minlength=num_actions)
-    columns = (program.worker, program.stage, program.kind)
+    # The memory step tells the slices apart already.
     class_of, example = number_rows(
-        *columns, program.memory_step, way, num_more, lane, wire, special
+        *(program.worker, program.stage, program.kind, program.memory_step),
+        *(way, num_more, lane, wire, special),
     )
     classes = Classes(
         way=way[example],
@@ -106,7 +109,7 @@ def _lay_out(program: Program, singles: Collection[Action] = ()) -> Layout:
     return Layout(
         order=_order(program, class_of, needs),
         classes=classes,
-        times=np.stack([column[example].astype(np.int64) for column in columns]),
+        times=_columns(example, program.worker, program.stage, program.kind, program.token_slice),
         wire=wire[example],
         wires=wires,
         is_send=is_send[example],
@@ -157,7 +160,7 @@ def _reduced_needs(program: Program, is_receive: NDArray[np.bool_]) -> tuple[Int
 
 
 def _wires(program: Program, owner: Int, need: Int, senders: Int) -> tuple[Int, Int, Int]:
-    """Number the (source, target, stage, is it an activation) on which needs and messages travel.
+    """Number the (source, target, stage, slice, is it forward) on which needs and messages travel.
 
     Returns the wire of each need, that of each sender, and the wires; number 0 is none.
     """
@@ -165,8 +168,9 @@ def _wires(program: Program, owner: Int, need: Int, senders: Int) -> tuple[Int, 
     source = program.worker[carried]
     target = np.concatenate([program.worker[owner], program.peer_worker[senders]])
     is_activation = _of_kind(program, Kind.F, Kind.SEND_F)[carried]
-    columns = np.zeros((4, 1 + len(carried)), dtype=np.int64)
-    columns[:, 1:] = source, target, program.stage[carried], is_activation
+    columns = np.zeros((5, 1 + len(carried)), dtype=np.int64)
+    stage, token_slice = program.stage[carried], program.token_slice[carried]
+    columns[:, 1:] = source, target, stage, token_slice, is_activation
     columns[:, 1:][:, source == target] = 0
     number, example = number_rows(*columns)
     return number[1 : 1 + len(need)], number[1 + len(need) :], columns[:, example]
@@ -225,11 +229,15 @@ def _ends_of_workers(program: Program, chosen: NDArray[np.bool_], *, first: bool
 
 def _effects(steps: Sequence[Sequence[Effect]]) -> Int:
     rows = [
-        (number, RESOURCES.index(resource), stage, sign)
+        (number, RESOURCES.index(resource), stage, -1 if token_slice is None else token_slice, sign)
         for number, effects in enumerate(steps)
-        for stage, resource, sign in effects
+        for stage, resource, sign, token_slice in effects
     ]
-    return np.array(rows, dtype=np.int64).reshape(-1, 4).T
+    return np.array(rows, dtype=np.int64).reshape(-1, 5).T
+
+
+def _columns(places: Int, *columns: NDArray[Any]) -> Int:
+    return np.stack([column[places].astype(np.int64) for column in columns])
 
 
 def _of_kind(program: Program, *kinds: Kind) -> NDArray[np.bool_]:

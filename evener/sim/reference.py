@@ -187,8 +187,7 @@ def _memory(schedule: Schedule, costs: CostTable) -> tuple["array[int]", tuple[i
         now_bytes = costs.memory.static_bytes[worker]
         for step in islice(steps, len(actions)):
             for effects in step:
-                for stage, resource, sign in effects:
-                    now_bytes += sign * costs.memory.size_bytes(resource, stage)
+                now_bytes += sum(map(costs.memory.effect_bytes, effects))
                 peaks[worker] = max(peaks[worker], now_bytes)
             held.append(now_bytes)
     return held, tuple(peaks)

@@ -14,6 +14,7 @@ of ``ir.check``.
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from itertools import product
 
 from evener.cost.table import CostTable
 from evener.errors import ScheduleError
@@ -40,6 +41,16 @@ SHAPES: tuple[ScheduleShape, ...] = tuple(
     for num_workers, num_microbatches in (
         *((1, 1), (1, 3), (2, 1), (2, 2), (2, 5), (3, 2), (3, 7), (4, 1), (4, 4), (4, 6), (4, 9)),
         *((8, 3), (8, 13), (8, 16), (16, 5), (16, 33)),
+    )
+)
+
+# The same with slices: 2 or 3 divide nothing here, 4 and 8 do.
+SLICED_SHAPES: tuple[ScheduleShape, ...] = tuple(
+    ScheduleShape(num_workers, num_microbatches, chunks, num_slices)
+    for chunks in (1, 2)
+    for num_workers, num_microbatches, num_slices in (
+        *((1, 1, 3), (2, 1, 2), (2, 5, 3), (3, 2, 4), (4, 1, 2), (4, 1, 8), (4, 6, 3)),
+        *((4, 8, 4), (8, 3, 8), (8, 13, 2)),
     )
 )
 
@@ -71,7 +82,7 @@ class ConformanceCase:
 
 
 def conformance_cases(
-    entry: ScheduleEntry, shapes: Sequence[ScheduleShape] = SHAPES
+    entry: ScheduleEntry, shapes: Sequence[ScheduleShape] = (*SHAPES, *SLICED_SHAPES)
 ) -> list[ConformanceCase]:
     """All promises in all shapes; an unsupported shape must be refused, and not every one may be.
 
@@ -93,7 +104,7 @@ def shape_for(entry: ScheduleEntry, num_workers: int, num_microbatches: int) -> 
 
 
 def check_schedule_generator(
-    entry: ScheduleEntry, shapes: Sequence[ScheduleShape] = SHAPES
+    entry: ScheduleEntry, shapes: Sequence[ScheduleShape] = (*SHAPES, *SLICED_SHAPES)
 ) -> None:
     """Run all cases; the first broken promise is raised."""
     for case in conformance_cases(entry, shapes):
@@ -129,18 +140,22 @@ def check_complete(entry: ScheduleEntry, shape: ScheduleShape) -> None:
     sizes = (schedule.num_workers, schedule.num_stages, schedule.num_microbatches)
     wanted = (shape.num_workers, shape.num_stages, shape.num_microbatches)
     assert sizes == wanted, f"{entry.name}: (workers, stages, microbatches) {sizes}, not {wanted}"
-    count = Counter((a.kind, a.stage, a.microbatch) for _, a in schedule.actions())
-    foreign = {kind for kind, _, _ in count} - COMPUTE_KINDS
+    assert schedule.num_slices == shape.num_slices, (
+        f"{entry.name}: {schedule.num_slices} slices, not {shape.num_slices}"
+    )
+    count = Counter((a.kind, (a.stage, a.microbatch, a.slice)) for _, a in schedule.actions())
+    foreign = {kind for kind, _ in count} - COMPUTE_KINDS
     assert not foreign, f"{entry.name} writes {sorted(foreign)}; passes insert those"
-    for stage in range(shape.num_stages):
-        for microbatch in range(shape.num_microbatches):
-            found = tuple(
-                count[kind, stage, microbatch] for kind in (Kind.F, Kind.B, Kind.I, Kind.W)
-            )
-            assert found in {(1, 1, 0, 0), (1, 0, 1, 1)}, (
-                f"{entry.name}, {_sizes(shape)}: stage {stage}, microbatch {microbatch} "
-                f"has {found} of F B I W"
-            )
+    cells = product(
+        range(shape.num_stages),
+        range(shape.num_microbatches),
+        (None,) if shape.num_slices == 1 else range(shape.num_slices),
+    )
+    for cell in cells:
+        found = tuple(count[kind, cell] for kind in (Kind.F, Kind.B, Kind.I, Kind.W))
+        assert found in {(1, 1, 0, 0), (1, 0, 1, 1)}, (
+            f"{entry.name}, {_sizes(shape)}: stage, microbatch, slice {cell} has {found} of F B I W"
+        )
     most = max(map(len, schedule.workers_of_stage))
     assert most <= entry.stage_copies, (
         f"{entry.name}, {_sizes(shape)}: {most} workers hold a stage, not {entry.stage_copies}"
@@ -267,4 +282,5 @@ def _costs(shape: ScheduleShape, times: StageTimes) -> CostTable:
 
 
 def _sizes(shape: ScheduleShape) -> str:
-    return f"{shape.num_workers}x{shape.chunks_per_worker} stages, {shape.num_microbatches} mb"
+    text = f"{shape.num_workers}x{shape.chunks_per_worker} stages, {shape.num_microbatches} mb"
+    return text if shape.num_slices == 1 else f"{text} of {shape.num_slices} slices"

@@ -22,7 +22,7 @@ class Limits:
     num_stages: int = 6
     num_workers: int = 5
     num_microbatches: int = 6
-    num_slices: int = 2
+    num_slices: int = 3
 
 
 def random_schedule(random: Random, limits: Limits = Limits()) -> Schedule:

@@ -14,6 +14,7 @@ def test_rows_of_equal_workers(call) -> None:
     assert rows["gpipe"] == {
         "schedule": "gpipe",
         "stages": 2,
+        "slices": 1,
         "makespan": 7.5,
         "peak_memory": [2, 2],
         "bubble_fraction": pytest.approx(1 / 3),

@@ -3,8 +3,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from evener.cost.table import KIND_INDEX, CostTable
-from evener.errors import ProfileError
+from evener.cost.table import KIND_INDEX, CostTable, SliceCosts
+from evener.errors import ProfileError, UsageError
 from evener.ir.action import Kind
 from evener.ir.rules import Resource
 from evener.ir.text import parse_action
@@ -86,3 +86,32 @@ def test_a_single_time_goes_before_all_others() -> None:
 
 def test_kinds_are_indexed_in_their_order() -> None:
     assert [KIND_INDEX[kind] for kind in Kind] == np.arange(len(Kind)).tolist()
+
+
+def test_slices_may_have_costs_of_their_own() -> None:
+    table = CostTable.uniform(2, 2, forward_ns=3, backward_ns=6)
+    equal = SliceCosts.equal(table, 2)
+    equal.time_ns[1, 1, KIND_INDEX[Kind.F], 1] = 50
+    equal.forward_bytes[0, 1], equal.backward_bytes[1, 0] = 20, 30
+    table.bytes_per_s[:] = 1_000_000_000  # a byte takes a nanosecond
+    cut = replace(table, slices=equal)
+    assert cut.action_ns(1, parse_action("1F0.0")) == 3
+    assert cut.action_ns(1, parse_action("1F0.1")) == 50
+    assert cut.action_ns(1, parse_action("1F0")) == 3
+    assert cut.message_ns(0, 1, parse_action("0SEND_F0.0")) == 0
+    assert cut.message_ns(0, 1, parse_action("0SEND_F0.1")) == 20
+    assert cut.message_ns(1, 0, parse_action("1SEND_B0.0")) == 30
+    assert table.action_ns(1, parse_action("1F0.1")) == 3
+    assert table.message_bytes(parse_action("0SEND_F0.1")) == 0
+
+
+def test_costs_of_another_number_of_slices_are_refused() -> None:
+    table = CostTable.uniform(1, 1)
+    replace(table, slices=SliceCosts.equal(table, 2)).require_slices(2)
+    table.require_slices(2)  # each slice takes what the table says of one action
+    with pytest.raises(UsageError) as caught:
+        replace(table, slices=SliceCosts.equal(table, 2)).require_slices(3)
+    assert str(caught.value) == (
+        "the costs are those of 2 slices, but the schedule cuts microbatches into 3; build the "
+        "costs for this schedule"
+    )

@@ -86,6 +86,13 @@ def make_plan() -> MakePlan:
             ),
             tied=tied,
             schedule=schedule,
+            slice_tokens=_slice_tokens(schedule),
         )
 
     return make
+
+
+def _slice_tokens(schedule: Schedule) -> tuple[int, ...] | None:
+    """Of 8 tokens: one each, and the rest in the first slice."""
+    others = (1,) * (schedule.num_slices - 1)
+    return (8 - len(others), *others) if others else None

@@ -1,5 +1,6 @@
 """What the checker refuses, word for word: order, deadlock, memory. Structure has its own file."""
 
+from dataclasses import replace
 from random import Random
 
 import pytest
@@ -238,3 +239,27 @@ def test_evaluation_runs_forward_only() -> None:
 def test_random_schedules_are_legal_before_they_are_lowered() -> None:
     for seed in range(50):
         assert violations(random_schedule(Random(seed))) == []
+
+
+def sliced(*rows: str) -> Schedule:
+    return replace(schedule(*rows, num_stages=1), num_slices=2)
+
+
+def test_forwards_of_slices_run_in_order_and_backwards_in_reverse() -> None:
+    # Causal attention: a slice reads keys and values of those before it, and gets their gradients
+    # from those behind it.
+    assert violations(sliced("0F0.0 0F0.1 0B0.1 0B0.0")) == []
+    assert violations(sliced("0F0.0 0F0.1 0I0.1 0I0.0 0W0.0 0W0.1")) == []
+    assert violations(sliced("0F0.1 0F0.0 0B0.1 0B0.0")) == [
+        "worker 0: 0F0.1 stands before 0F0.0, which it needs: move it behind"
+    ]
+    assert violations(sliced("0F0.0 0F0.1 0B0.0 0B0.1")) == [
+        "worker 0: 0B0.0 stands before 0B0.1, which it needs: move it behind"
+    ]
+    assert violations(sliced("0F0.0 0F0.1 0I0.0 0W0.0 0I0.1 0W0.1")) == [
+        "worker 0: 0I0.0 stands before 0I0.1, which it needs: move it behind"
+    ]
+
+
+def test_a_recomputation_needs_the_forward_of_the_slice_before() -> None:
+    assert violations(sliced("0F0.0 0F0.1 0R0.1 0B0.1 0R0.0 0B0.0")) == []

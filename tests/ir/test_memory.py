@@ -1,9 +1,9 @@
 """Memory follows from the order of the lists alone."""
 
-from evener.ir.memory import MemoryTable, memory_steps, peak_bytes, peak_in_flight
+from evener.ir.memory import Effect, MemoryTable, memory_steps, peak_bytes, peak_in_flight
 from evener.ir.rules import Resource
 from evener.ir.schedule import Schedule
-from evener.ir.text import parse_action
+from evener.ir.text import parse_action, parse_schedule
 
 # Stage 0 takes 1, 10, 100, ... and stage 1 twice as much.
 TABLE = MemoryTable(
@@ -29,9 +29,9 @@ def curve(row: str) -> list[tuple[int, int]]:
     held = 0
     points = []
     for step in memory_steps(schedule(row)):
-        held += sum(sign * TABLE.size_bytes(what, stage) for stage, what, sign in step.at_start)
+        held += sum(map(TABLE.effect_bytes, step.at_start))
         middle = held
-        held += sum(sign * TABLE.size_bytes(what, stage) for stage, what, sign in step.at_end)
+        held += sum(map(TABLE.effect_bytes, step.at_end))
         points.append((middle, held))
     return points
 
@@ -94,8 +94,8 @@ def test_a_recomputed_forward_offloads_its_checkpoint() -> None:
 
 def test_gathered_parameters_are_held_until_the_release() -> None:
     steps = memory_steps(schedule("0GATHER 0F0 0RELEASE"))
-    assert steps[0].at_start == ((0, Resource.PARAMETERS, 1),)
-    assert steps[2].at_end == ((0, Resource.PARAMETERS, -1),)
+    assert steps[0].at_start == (Effect(0, Resource.PARAMETERS, 1),)
+    assert steps[2].at_end == (Effect(0, Resource.PARAMETERS, -1),)
     # The table has no size for parameters, so they take nothing.
     assert curve("0GATHER 0RELEASE") == [(0, 0), (0, 0)]
 
@@ -112,3 +112,18 @@ def test_in_flight_counts_from_forward_to_the_last_backward_action() -> None:
     # Worker 1 holds (1, 0) until W0 and (1, 1) from F1 on: two at once.
     world = schedule("0F0 0F1 0F2 0B0 0B1 0B2", "1F0 1I0 1F1 1W0 1B1", "", "1F3 1F2 0X:side0")
     assert peak_in_flight(world) == (3, 2, 0, 1)
+
+
+def test_slices_may_differ_in_size() -> None:
+    # Forwards in order hold 5 and 5 + 7; stage 0 has no sizes per slice for what I leaves (100).
+    text = (
+        "# schedule cut\n# stages 1\n# microbatches 1\n# slices 2\n0F0.0 0F0.1 0I0.1 0W0.1 0B0.0\n"
+    )
+    sizes = {Resource.ACTIVATION: ((5, 7),)}
+    table = MemoryTable(TABLE.per_stage, static_bytes=(0,), per_slice=sizes)
+    steps = memory_steps(parse_schedule(text))
+    starts = [sum(map(table.effect_bytes, step.at_start)) for step in steps]
+    ends = [sum(map(table.effect_bytes, step.at_end)) for step in steps]
+    assert starts == [5, 7, 0, 0, 0]
+    assert ends == [0, 0, 100 - 7, -100, -5]
+    assert table.size_bytes(Resource.ACTIVATION, 0) == 1

@@ -305,3 +305,40 @@ def test_a_cycle_differs_by_side_work_only(tmp_path: Path) -> None:
         "equal but for X, and write X into the cycle only\n"
         "  PLAN: cycle[1]: worker 1: 1X:a2: microbatches are 0 to 1"
     )
+
+
+SLICED = (
+    "# schedule cut\n# stages 2\n# microbatches 2\n# slices 2\n"
+    "0F0.0 0F0.1 0F1.0 0B0.1 0F1.1 0B0.0 0B1.1 0B1.0\n"
+    "1F0.0 1F0.1 1B0.1 1F1.0 1B0.0 1F1.1 1B1.1 1B1.0\n"
+)
+
+
+def test_slices_survive_the_file(tmp_path: Path) -> None:
+    plan = make_plan(schedule=parse_schedule(SLICED), slice_tokens=(10, 6))
+    plan.save(tmp_path / "plan.json")
+    loaded = Plan.load(tmp_path / "plan.json")
+    assert loaded == plan
+    assert loaded.slice_tokens == (10, 6)
+    assert make_plan().slice_tokens is None
+
+
+@pytest.mark.parametrize(
+    ("schedule", "slice_tokens", "message"),
+    [
+        (
+            SLICED,
+            None,
+            "is left out, but the schedule cuts microbatches into 2 slices; say how many of the 16",
+        ),
+        (SLICED, (8, 4, 4), "has 3 slices, but the schedule has 2; make them equal"),
+        (SLICED, (8, 4), "add up to 12 tokens, but sequences have 16; make them equal"),
+        (TEXT, (16,), "are given, but the schedule cuts nothing; leave them out"),
+    ],
+)
+def test_slices_that_do_not_fit_are_refused(
+    schedule: str, slice_tokens: tuple[int, ...] | None, message: str
+) -> None:
+    with pytest.raises(ValidationError) as caught:
+        make_plan(schedule=parse_schedule(schedule), slice_tokens=slice_tokens)
+    assert message in str(caught.value)

@@ -1,5 +1,7 @@
 """Lower bounds on tiny chains."""
 
+from fractions import Fraction
+
 import numpy as np
 
 from evener.planner.bound import (
@@ -31,6 +33,15 @@ def test_heavy_head_waits_for_the_first_and_sends_back_the_last():
     # head: in front 1 + 1 forward, 4 x (10 + 10) of its own, then 1 + 1 back
     chain = _chain([1, 1, 10], [1, 1, 10], [0, 0, 0])
     assert heavy_layer_bound_ns(chain, num_microbatches=4) == 2 + 80 + 2
+
+
+def test_only_the_first_part_of_a_cut_microbatch_is_waited_for():
+    # In front 4 + 4 forward and back as before, of which a fourth; 4 x (10 + 10) of its own.
+    chain = _chain([4, 4, 10], [4, 4, 10], [0, 0, 0])
+    part = Fraction(1, 4)
+    assert heavy_layer_bound_ns(chain, num_microbatches=4, first_part=part) == 2 + 80 + 2
+    # The way of a whole microbatch, 18 + 18, is no bound either: load 36, and 1 + 10 + 10 + 1.
+    assert pipeline_bound_ns(chain, num_workers=3, num_microbatches=1, first_part=part) == 24
 
 
 def test_heavy_weight_gradients_count_without_the_way_back():

@@ -36,12 +36,14 @@ GOLDEN = [
     ("cross_pipe_ud", ScheduleShape(3, 7)),
     ("cross_pipe_udsub", ScheduleShape(2, 4, 2)),
     ("cross_pipe_wave", ScheduleShape(3, 6, 2)),
+    ("seq1f1b", ScheduleShape(3, 2, num_slices=2)),
 ]
 
 
 def path_of(name: str, shape: ScheduleShape) -> Path:
     sizes = f"{shape.num_workers}x{shape.chunks_per_worker}_{shape.num_microbatches}"
-    return FOLDER / f"{name}_{sizes}.txt"
+    slices = "" if shape.num_slices == 1 else f"_{shape.num_slices}"
+    return FOLDER / f"{name}_{sizes}{slices}.txt"
 
 
 @pytest.mark.parametrize(("name", "shape"), GOLDEN)

@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from evener.cost.table import KIND_INDEX, CostTable
+from evener.cost.table import KIND_INDEX, CostTable, SliceCosts
 from evener.errors import ProfileError, ScheduleError, UsageError
 from evener.ir.action import Kind
 from evener.ir.memory import MemoryTable
@@ -406,3 +406,36 @@ def test_single_times_of_actions_that_are_not_there_or_are_messages_are_refused(
         "  1F7 has a time of its own, but is not in the schedule; leave it out of single_ns\n"
         "  1RECV_F0 takes the time of its link; change the link, not single_ns"
     )
+
+
+def sliced_schedule() -> Schedule:
+    rows = ("0F0.0 0F0.1 0B0.1 0B0.0", "1F0.0 1F0.1 1B0.1 1B0.0")
+    return schedule_of(*rows, stages=2, header="# slices 2")
+
+
+def sliced_costs() -> CostTable:
+    """F of the slices 2 and 3 ns, B 4 and 6; the activations of stage 0 hold 10 and 30 bytes."""
+    costs = costs_of(2, 2)
+    slices = SliceCosts.equal(costs, 2)
+    slices.time_ns[:, :, KIND_INDEX[Kind.F]] = 2, 3
+    slices.time_ns[:, :, KIND_INDEX[Kind.B]] = 4, 6
+    memory = MemoryTable({}, (0, 0), per_slice={Resource.ACTIVATION: ((10, 30), (0, 0))})
+    return replace(costs, slices=slices, memory=memory)
+
+
+def test_slices_take_their_own_times(play) -> None:
+    # Worker 0: F 0-2, 2-5; worker 1: F 2-4, 5-8, B 8-14, 14-18; worker 0: B 14-20, 20-24.
+    timeline = play(sliced_schedule(), sliced_costs())
+    assert timeline.start_ns.tolist() == [0, 2, 14, 20, 2, 5, 8, 14]
+    assert timeline.end_ns.tolist() == [2, 5, 20, 24, 4, 8, 14, 18]
+    assert timeline.memory_bytes.tolist() == [10, 40, 10, 0, 0, 0, 0, 0]
+    assert timeline.peak_bytes == (40, 0)
+
+
+def test_a_batch_of_times_has_none_for_slices() -> None:
+    costs = sliced_costs()
+    with pytest.raises(UsageError, match="the costs have a time for each slice, which a batch"):
+        makespans(sliced_schedule(), costs, costs.time_ns[None])
+    whole = schedule_of("0F0 0B0", "1F0 1B0", stages=2)
+    with pytest.raises(UsageError, match="the costs are those of 2 slices"):
+        simulate(whole, costs)

@@ -1,0 +1,52 @@
+"""Seq1F1B: 1F1B over slices of long sequences.
+
+Sun et al., "Seq1F1B: Efficient Sequence-Level Pipeline Parallelism for Large Language Model
+Training", NAACL 2025 (arXiv 2406.03488), section 3.
+"""
+
+from evener.ir.action import Kind
+from evener.ir.schedule import Schedule
+from evener.schedules.alternate import alternate
+from evener.schedules.entry import ScheduleEntry, flushed_pipeline_ns
+from evener.schedules.refusals import refuse, several_chunks_of_slices
+from evener.schedules.shape import ScheduleShape
+from evener.schedules.slices import reversed_units_of, unit_row, units_of
+
+
+def seq1f1b(shape: ScheduleShape) -> Schedule:
+    """Follow 1F1B with k slices per microbatch; backwards run last in first out over the slices.
+
+    Worker w begins with p - w - 1 + k forwards, as many as it ever holds.  With tF and tB of one
+    slice the bubble is (p-1)(tF+tB), 1/k of that of 1F1B, and worker 0 holds (k+p-1)/k
+    microbatches; both exact if the slices take equally long (``planner.slicing.flop_balanced``).
+
+    Raises ScheduleError for more than one chunk per worker.  Source: Sun et al. 2025, sec. 3.2.
+    """
+    refuse("seq1f1b", shape, several_chunks_of_slices)
+    microbatches = range(shape.num_microbatches)
+    units, back = units_of(shape, microbatches), reversed_units_of(shape, microbatches)
+    workers = tuple(
+        alternate(
+            unit_row(stage, Kind.F, units), unit_row(stage, Kind.B, back), in_flight=in_flight
+        )
+        for stage, in_flight in enumerate(_peak_in_flight(shape))
+    )
+    return Schedule(
+        "seq1f1b", shape.num_stages, shape.num_microbatches, workers, num_slices=shape.num_slices
+    )
+
+
+def _peak_in_flight(shape: ScheduleShape) -> tuple[int, ...]:
+    p, k = shape.num_workers, shape.num_slices
+    return tuple(min(shape.num_units, p - worker - 1 + k) for worker in range(p))
+
+
+SEQ1F1B = ScheduleEntry(
+    name="seq1f1b",
+    cite="Sun et al., Seq1F1B, NAACL 2025, sec. 3.2",
+    generator=seq1f1b,
+    peak_in_flight=_peak_in_flight,
+    makespan_ns=flushed_pipeline_ns,
+    unsupported=several_chunks_of_slices,
+    slicer="flop_balanced",
+)
