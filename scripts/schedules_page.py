@@ -83,7 +83,7 @@ def command(schedule: ComparedSchedule) -> str:
 
 def table(found: Comparison) -> Iterator[str]:
     """The rows of the table of all schedules."""
-    headings = comparison_headings(MEASURES)
+    headings = comparison_headings(found, MEASURES)
     yield row(headings) + row(["---", *["---:"] * (len(headings) - 1)])
     for name, *numbers in comparison_cells(found, MEASURES):
         yield row([f"[{name.text}](#{name.text})", *(cell.text for cell in numbers)])

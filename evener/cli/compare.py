@@ -189,6 +189,7 @@ def _as_json(world: World, found: Comparison, units: Units | None) -> dict[str, 
             "peak_in_flight": schedule.peak_in_flight,
             "messages": schedule.num_messages,
             "gradient_sums": schedule.num_reduces,
+            **({"side_work_steps": schedule.num_side_steps} if found.has_side_work else {}),
         }
 
     bound_ns = found.lower_bound_ns

@@ -33,6 +33,7 @@ from evener.cli.output import (
 )
 from evener.cli.parser import Verbs, add_verb
 from evener.cost.profile import Profile
+from evener.ir.action import Kind
 from evener.ir.freezing import WHOLE_PPM
 from evener.ir.plan import Plan
 from evener.planner.find_plan import PLANNERS
@@ -158,6 +159,7 @@ def _print_result(result: PlanResult) -> None:
             "lower bound": f"{format_ns(result.lower_bound_ns, digits=4)} (gap {result.gap:.1%})",
             "bubble": f"{plan.predicted.bubble_fraction:.1%}",
             **_frozen_row(plan),
+            **_side_work_row(plan),
             "peak memory": peaks,
             "searched": f"{result.stats['simulated']} plans in {result.runtime_s:.1f} s",
             "status": result.status.value,
@@ -172,6 +174,20 @@ def _frozen_row(plan: Plan) -> dict[str, str]:
     means = [sum(row) / len(row) / WHOLE_PPM for row in plan.freezing.share_ppm]
     by_stage = ", ".join(f"{mean:.1%}" for mean in means)
     return {"frozen": f"{plan.freezing.mean_ppm / WHOLE_PPM:.1%} on average ({by_stage} by stage)"}
+
+
+def _side_work_row(plan: Plan) -> dict[str, str]:
+    if not plan.cycle:
+        return {}
+    assert plan.predicted is not None, "planners predict"
+    times_ns = {work.name: work.time_ns for work in plan.job.side_work}
+    pieces = [a for step in plan.cycle for _, a in step.actions() if a.kind is Kind.X]
+    busy_ns = sum(times_ns[str(action.name)] for action in pieces) * plan.replicas
+    all_ns = plan.predicted.step_ns * plan.num_workers * len(plan.cycle)
+    idle_ns = plan.predicted.bubble_fraction * all_ns
+    steps = "every step" if len(plan.cycle) == 1 else f"every {len(plan.cycle)} steps"
+    share = f"{busy_ns / idle_ns:.1%} of the bubble"
+    return {"side work": f"{len(pieces) * plan.replicas} pieces {steps}, {share}"}
 
 
 def _stage_lines(plan: Plan) -> list[str]:

@@ -96,6 +96,7 @@ class _Prices:
             latency_ns=link[0],
             bytes_per_s=link[1],
             memory=self._memory(),
+            side_ns={work.name: work.time_ns for work in self.job.side_work},
             tied_ns={pair: self._tied_reduce_ns(*pair) for pair in self.tied},
         )
 

@@ -7,13 +7,13 @@ from functools import partial
 from evener.executor.clock import WallClock
 from evener.executor.side_tasks import SideTasks
 from evener.ir.action import Action, Kind
-from evener.ir.rules import RULES, Stream
+from evener.ir.passes.replay import takes_time
 from evener.ir.timeline import Timeline
 
 
 def is_main(action: Action) -> bool:
     """Whether the action holds the worker and is no side work."""
-    return RULES[action.kind].stream is Stream.COMPUTE and action.kind is not Kind.X
+    return takes_time(action.kind) and action.kind is not Kind.X
 
 
 def bubbles_before(expected: Timeline, worker: int) -> dict[Action | None, int]:

@@ -5,7 +5,7 @@ its recompute and backward.  Placement, data parallelism, interleaving and direc
 from who runs what; nothing else states them.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TypeAlias
@@ -112,8 +112,14 @@ class Schedule:
 
 def without_side_work(schedule: Schedule) -> Schedule:
     """The same schedule without its X actions."""
-    workers = tuple(
-        tuple(action for action in actions if action.kind is not Kind.X)
-        for actions in schedule.workers
-    )
+    return _filtered(schedule, lambda action: action.kind is not Kind.X)
+
+
+def compute_only(schedule: Schedule) -> Schedule:
+    """What a generator would have written, of a schedule that may be lowered."""
+    return _filtered(schedule, lambda action: action.kind in COMPUTE_KINDS)
+
+
+def _filtered(schedule: Schedule, keeps: Callable[[Action], bool]) -> Schedule:
+    workers = tuple(tuple(filter(keeps, actions)) for actions in schedule.workers)
     return replace(schedule, workers=workers)

@@ -12,10 +12,12 @@ from evener.ir.passes import lower, replicate
 from evener.ir.plan import Plan, Prediction, tied_stages
 from evener.ir.schedule import Schedule
 from evener.planner.freezing.plan_freezing import plan_freezing
+from evener.planner.freezing.times import frozen_costs, least_ns
 from evener.planner.partition.contiguous import Partition
 from evener.planner.pipeline_times import pipeline_times
 from evener.planner.problem import Problem
 from evener.planner.result import PlanResult, Status
+from evener.planner.side_work import fill_bubbles, units_of_job
 from evener.schedules import ScheduleEntry, ScheduleShape
 from evener.sim.engine import Outcome, simulate_many
 
@@ -118,7 +120,10 @@ class Candidate:
         stats: dict[str, int],
         refused: tuple[str, ...] = (),
     ) -> PlanResult:
-        """The answer that an evaluated partition is, with its freezing if the job freezes."""
+        """The answer that an evaluated partition is, with the freezing and side work of the job.
+
+        Raises PlanInfeasible if the side work does not fit into the bubbles.
+        """
         freezing, outcome = self._frozen(found)
         plan = Plan(
             model=self.problem.model.name,
@@ -133,6 +138,7 @@ class Candidate:
             tied=tied_stages(self.problem.model, found.partition),
             schedule=found.schedule,
             freezing=freezing,
+            cycle=self._cycle(found, freezing),
             predicted=Prediction(
                 step_ns=outcome.step_ns,
                 lower_bound_ns=lower_bound_ns,
@@ -151,6 +157,17 @@ class Candidate:
         frozen = plan_freezing(lowered, costs, max_share_ppm=spec.max_share_ppm)
         (outcome,) = simulate_many(lowered, [frozen.costs])
         return frozen.freezing, outcome
+
+    def _cycle(self, found: Evaluated, freezing: Freezing | None) -> tuple[Schedule, ...]:
+        """The schedule with the job's side work in its bubbles; empty if there is none."""
+        side_work = self.problem.job.side_work
+        if not side_work:
+            return ()
+        lowered, costs = self.world(found)
+        if freezing is not None:
+            costs = frozen_costs(lowered, costs, least_ns(lowered, costs), freezing)
+        units = units_of_job(found.schedule, side_work)
+        return fill_bubbles(found.schedule, costs, units, lowered=lowered).schedules
 
     def _schedule_for(self, partition: Partition, tied: Ties) -> Schedule:
         """Of one replica; for an adapting schedule with the costs of the first replica."""

@@ -14,16 +14,18 @@ from evener.ir.action import Kind
 from evener.ir.memory import MemoryTable, peak_bytes, peak_in_flight
 from evener.ir.passes import lower
 from evener.ir.rules import Resource
-from evener.ir.schedule import Schedule
+from evener.ir.schedule import Schedule, compute_only
 from evener.ir.timeline import Timeline
 from evener.planner.bound import ChainTimes, pipeline_bound_ns
 from evener.planner.candidate import Candidate, Shape
 from evener.planner.pipeline_times import pipeline_times
 from evener.planner.problem import Problem
+from evener.planner.side_work import fill_bubbles, units_of_job
 from evener.planner.sweep import balanced
 from evener.schedules import SCHEDULES, ScheduleEntry, ScheduleShape, StageTimes
 from evener.sim.engine import simulate
 from evener.sim.stats import Bubbles, bubbles
+from evener.spec.side_work import SideWorkSpec
 
 CHUNKS = (1, 2)
 """Stages per worker that are tried if nothing else is asked for: plain, and in a V or a loop."""
@@ -36,6 +38,8 @@ class ComparedSchedule:
     timeline: predicted, messages written out. peak_in_flight: per worker.
     num_messages, message_bytes: sent between workers in one step.
     num_reduces: stages whose gradients are added up between several workers in one step.
+    num_side_steps: in how many steps the side work of the world is done once; None if it does not
+    fit into the bubbles, 0 if there is none.
     """
 
     entry: ScheduleEntry
@@ -45,6 +49,7 @@ class ComparedSchedule:
     num_messages: int
     message_bytes: int
     num_reduces: int
+    num_side_steps: int | None = 0
 
     @property
     def step_ns(self) -> int:
@@ -77,6 +82,10 @@ class Comparison:
     refused: tuple[RefusedSchedule, ...]
     lower_bound_ns: int
 
+    @property
+    def has_side_work(self) -> bool:
+        return any(schedule.num_side_steps != 0 for schedule in self.compared)
+
     def gap(self, schedule: ComparedSchedule) -> float:
         """How much longer the schedule takes than the bound, relative to the bound."""
         return schedule.step_ns / max(1, self.lower_bound_ns) - 1
@@ -90,6 +99,9 @@ class World(Protocol):
 
     @property
     def num_microbatches(self) -> int: ...
+
+    @property
+    def side_work(self) -> tuple[SideWorkSpec, ...]: ...
 
     def play(self, entry: ScheduleEntry, shape: ScheduleShape) -> tuple[Schedule, CostTable]:
         """The lowered schedule and its costs.
@@ -156,6 +168,7 @@ class EqualWorld:
     latency_ns: int = 0
     share_bytes: int = 2
     cap_bytes: int | None = None
+    side_work: tuple[SideWorkSpec, ...] = ()
 
     def play(self, entry: ScheduleEntry, shape: ScheduleShape) -> tuple[Schedule, CostTable]:
         """See ``World``."""
@@ -217,6 +230,10 @@ class PlannedWorld:
     @property
     def num_microbatches(self) -> int:
         return self.problem.job.num_sequences // self._microbatch_size
+
+    @property
+    def side_work(self) -> tuple[SideWorkSpec, ...]:
+        return self.problem.job.side_work
 
     @property
     def _microbatch_size(self) -> int:
@@ -284,7 +301,19 @@ def _compared(world: World, entry: ScheduleEntry, shape: ScheduleShape) -> Compa
         num_messages=len(sends),
         message_bytes=sum(sends),
         num_reduces=len(reduces),
+        num_side_steps=_num_side_steps(world, schedule, costs),
     )
+
+
+def _num_side_steps(world: World, lowered: Schedule, costs: CostTable) -> int | None:
+    if not world.side_work:
+        return 0
+    schedule = compute_only(lowered)
+    units = units_of_job(schedule, world.side_work)
+    try:
+        return len(fill_bubbles(schedule, costs, units, lowered=lowered).schedules)
+    except PlanInfeasible:
+        return None
 
 
 def _lower_bound_ns(

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from evener.cost.table import CostTable
 from evener.ir.action import Action, Kind
 from evener.ir.schedule import Schedule
-from evener.planner.side_work import Filling, SideUnit, fill_bubbles
+from evener.planner.side_work import BACKWARD, Filling, SideUnit, fill_bubbles
 
 PRIORITIES = ("covA", "covB", "syncA", "syncB", "invA", "invB")
 """The kinds of work, the preferred one first."""
@@ -92,7 +92,7 @@ def _units(
                 if action.stage == stage and action.kind is Kind.F:
                     # Of two forwards the second is the one that a backward belongs to.
                     forward = Kind.R if action._replace(kind=Kind.R) in actions else Kind.F
-                    after = _BACKWARD if side == "B" else frozenset({forward})
+                    after = BACKWARD if side == "B" else frozenset({forward})
                     unit = action._replace(kind=Kind.X, name=name)
                     yield SideUnit(worker, unit, duration_ns, after)
         return
@@ -101,6 +101,3 @@ def _units(
         needs = (kfac_name(before + side, layer),)
         for worker in holders:
             yield SideUnit(worker, Action(stage, Kind.X, name=name), duration_ns, needs=needs)
-
-
-_BACKWARD = frozenset({Kind.B, Kind.I})

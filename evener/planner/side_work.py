@@ -20,7 +20,11 @@ from evener.ir.passes import lower
 from evener.ir.schedule import COMPUTE_KINDS, Schedule
 from evener.ir.timeline import Timeline
 from evener.sim.engine import simulate
+from evener.spec.side_work import AFTER_BACKWARD, AFTER_FORWARD, SideWorkSpec
 from evener.units import format_ns
+
+BACKWARD = frozenset({Kind.B, Kind.I})
+_AFTER = {AFTER_FORWARD: frozenset({Kind.F}), AFTER_BACKWARD: BACKWARD}
 
 SLACK_PERCENT = 5
 """A unit is placed only where one that takes so much longer would fit."""
@@ -50,6 +54,31 @@ class SideUnit:
     @property
     def group(self) -> tuple[int, str]:
         return self.action.stage, str(self.action.name)
+
+
+def units_of_job(schedule: Schedule, side_work: Sequence[SideWorkSpec]) -> list[SideUnit]:
+    """All pieces of a job's side work, by priority. schedule: compute-only, of one replica."""
+    units = []
+    for work in side_work:
+        if work.after in _AFTER:
+            units += [
+                SideUnit(
+                    worker,
+                    action._replace(kind=Kind.X, name=work.name),
+                    work.time_ns,
+                    _AFTER[work.after],
+                )
+                for worker, action in schedule.actions()
+                if action.kind is Kind.F
+            ]
+            continue
+        needs = () if work.after is None else (work.after,)
+        units += [
+            SideUnit(worker, Action(stage, Kind.X, name=work.name), work.time_ns, needs=needs)
+            for stage, holders in enumerate(schedule.workers_of_stage)
+            for worker in holders
+        ]
+    return units
 
 
 @dataclass(frozen=True)
@@ -143,7 +172,7 @@ def _bubbles_of_worker(timeline: Timeline, worker: int) -> list[Bubble]:
     tail_ns = 0
     exchanges_ns: list[int] = []
     for action, start, end in timeline.spans(worker):
-        if action.kind in COMPUTE_KINDS:
+        if _is_compute(action):
             found.append(Bubble(len(found), last_ns, start))
             last_ns, exchanges_ns = end, []
         elif action.kind is Kind.STEP:
@@ -167,7 +196,7 @@ class _State:
         self._undone = Counter(unit.group for unit in units)
         self._done_ns: dict[tuple[int, str], int] = dict.fromkeys(self._undone, 0)
         self._positions = [
-            {action: position for position, action in enumerate(actions)}
+            {action: position for position, action in enumerate(filter(_is_compute, actions))}
             for actions in schedule.workers
         ]
 
@@ -246,10 +275,18 @@ class _State:
         workers = []
         for actions, side_work in zip(self.schedule.workers, inserted, strict=True):
             row: list[Action] = []
-            for position, action in enumerate(actions):
-                row += (*side_work.get(position, ()), action)
-            workers.append((*row, *side_work.get(len(actions), ())))
+            position = 0
+            for action in actions:
+                if _is_compute(action):
+                    row += side_work.get(position, ())
+                    position += 1
+                row.append(action)
+            workers.append((*row, *side_work.get(position, ())))
         return replace(self.schedule, workers=tuple(workers))
+
+
+def _is_compute(action: Action) -> bool:
+    return action.kind in COMPUTE_KINDS
 
 
 def _misses(state: _State) -> list[str]:

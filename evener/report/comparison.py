@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from html import escape
 from importlib.resources import files
+from math import inf
 from pathlib import Path
 
 from evener.planner.compare import ComparedSchedule, Comparison
@@ -51,12 +52,13 @@ class Cell:
     key: float | None = None
 
 
-def comparison_headings(measures: Measures) -> list[str]:
+def comparison_headings(comparison: Comparison, measures: Measures) -> list[str]:
     """Over the cells of ``comparison_cells``."""
     sent = ["sent"] if measures.message_size else []
+    side_work = ["side work"] if comparison.has_side_work else []
     return [
         *("schedule", "stages", "step time", "bubble", "gap", "peak memory", "in flight"),
-        *("messages", *sent, "gradient sums"),
+        *("messages", *sent, "gradient sums", *side_work),
     ]
 
 
@@ -78,15 +80,26 @@ def comparison_cells(comparison: Comparison, measures: Measures) -> list[list[Ce
         if measures.message_size:
             size = schedule.message_bytes
             row.append(Cell(measures.message_size(size), size))
-        return [*row, Cell(str(schedule.num_reduces), schedule.num_reduces)]
+        row.append(Cell(str(schedule.num_reduces), schedule.num_reduces))
+        return [*row, _side_work(schedule)] if comparison.has_side_work else row
 
     return [cells(schedule) for schedule in comparison.compared]
+
+
+def _side_work(schedule: ComparedSchedule) -> Cell:
+    steps = schedule.num_side_steps
+    if steps is None:
+        return Cell("does not fit", inf)
+    return Cell("every step" if steps == 1 else f"every {steps} steps", steps)
 
 
 def comparison_text(comparison: Comparison, measures: Measures) -> str:
     """The table, the lower bound, and what was refused, for a terminal."""
     rows = [[cell.text for cell in row] for row in comparison_cells(comparison, measures)]
-    parts = [plain_table(comparison_headings(measures), rows), _bound(comparison, measures)]
+    parts = [
+        plain_table(comparison_headings(comparison, measures), rows),
+        _bound(comparison, measures),
+    ]
     if comparison.refused:
         lines = [
             f"{refused.entry.name}, {refused.shape.num_stages} stages: {refused.reason}"
@@ -128,7 +141,7 @@ def _bound(comparison: Comparison, measures: Measures) -> str:
 def _table(comparison: Comparison, measures: Measures) -> str:
     headings = "".join(
         f'<th scope="col"{_left(place)}><button type="button">{escape(heading)}</button></th>'
-        for place, heading in enumerate(comparison_headings(measures))
+        for place, heading in enumerate(comparison_headings(comparison, measures))
     )
     rows = "".join(
         f"<tr>{''.join(_cells(row, place))}</tr>"

@@ -20,6 +20,7 @@ from evener.spec.layers import (
 )
 from evener.spec.model import Layer, ModelSpec
 from evener.spec.parameters import num_parameters
+from evener.spec.side_work import SideWorkSpec
 from evener.spec.toml import build_spec, load_toml, parse_toml
 
 __all__ = [
@@ -50,6 +51,7 @@ __all__ = [
     "OpaqueSpec",
     "OptimizerSpec",
     "SgdSpec",
+    "SideWorkSpec",
     "Spec",
     "ZoneLinkSpec",
     "build_spec",

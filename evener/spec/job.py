@@ -11,6 +11,7 @@ from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from evener.errors import UsageError
 from evener.spec.fields import Bytes, Count, Dtype, Problems, Spec
+from evener.spec.side_work import SideWorkSpec, side_work_problems
 
 _DEFAULT_SEQUENCES = 8
 
@@ -88,6 +89,7 @@ class JobSpec(Spec):
     clip_norm: the global gradient norm is clipped to it; None means no clipping.
     recompute: "full" keeps only the inputs of a stage and repeats its forward before backward.
     freeze: see ``FreezeSpec``; None means that every microbatch trains all parameters.
+    side_work: what is to be done in the bubbles, the most urgent first.
     memory_fraction, memory_cap_bytes: a device may be filled to the smaller of the two.
     dropout_seed: None means ``seed``.
     """
@@ -101,6 +103,7 @@ class JobSpec(Spec):
     clip_norm: Annotated[float, Field(gt=0)] | None = None
     recompute: Literal["none", "full"] = "none"
     freeze: FreezeSpec | None = None
+    side_work: tuple[SideWorkSpec, ...] = ()
     memory_fraction: Annotated[float, Field(gt=0, le=1)] = 1.0
     memory_cap_bytes: Bytes | None = None
     steps: Count = 10
@@ -154,6 +157,13 @@ class JobSpec(Spec):
         if tokens is not None and tokens % value:
             raise ValueError(_tokens_not_divisible(tokens, value))
         return value
+
+    @model_validator(mode="after")
+    def _side_work_fits_together(self) -> Self:
+        problems = list(side_work_problems(self.side_work))
+        if problems:
+            raise Problems(problems)
+        return self
 
     @model_validator(mode="after")
     def _batch_is_given_once_and_divides(self) -> Self:

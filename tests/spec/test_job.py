@@ -1,7 +1,7 @@
 import pytest
 
 from evener.errors import SpecError, UsageError
-from evener.spec import AdamSpec, FreezeSpec, JobSpec, SgdSpec, parse_toml
+from evener.spec import AdamSpec, FreezeSpec, JobSpec, SgdSpec, SideWorkSpec, parse_toml
 
 DO_NOT_DIVIDE = "do not divide the global batch of 12 sequences; sizes that do"
 
@@ -84,4 +84,48 @@ def test_freeze_refused() -> None:
         "  job.toml:3: freeze.monitor_steps: -1 should be greater than or equal to 0\n"
         "  job.toml:4: freeze.ramp: unknown key; known: max_share, warmup_steps, monitor_steps, "
         "ramp_steps"
+    )
+
+
+def test_side_work() -> None:
+    text = (
+        '[[side_work]]\nname = "factor"\ntime = "3 ms"\nafter = "forward"\n'
+        '[[side_work]]\nname = "inverse"\ntime = "1 us"\nafter = "factor"'
+    )
+    assert parse_toml(text, JobSpec, file="job.toml").side_work == (
+        SideWorkSpec(name="factor", time_ns=3_000_000, after="forward"),
+        SideWorkSpec(name="inverse", time_ns=1_000, after="factor"),
+    )
+
+
+def test_side_work_refused() -> None:
+    one = "[[side_work]]\n"
+    text = f'{one}name = "a1"\ntime = 3\n{one}name = "forward"\n{one}time = "1 us"'
+    with pytest.raises(SpecError) as caught:
+        parse_toml(text, JobSpec, file="job.toml")
+    assert str(caught.value) == (
+        "job.toml does not describe a JobSpec:\n"
+        "  job.toml:2: side_work[0].name: \"a1\" should be a name of letters, '_' and '-', and "
+        'neither "forward" nor "backward"\n'
+        '  job.toml:3: side_work[0].time: 3 has no unit; write a time such as "5 us" or "1.5 ms" '
+        "(units: ns, us, ms, s, min, h)\n"
+        "  job.toml:4: side_work[1].time: is missing and has no default\n"
+        "  job.toml:5: side_work[1].name: \"forward\" should be a name of letters, '_' and '-', "
+        'and neither "forward" nor "backward"\n'
+        "  job.toml:6: side_work[2].name: is missing and has no default"
+    )
+    text = "".join(
+        f'{one}name = "{name}"\ntime = "1 us"\nafter = "{after}"\n'
+        for name, after in (("factor", "inverse"), ("factor", "foward"), ("inverse", "factor"))
+    )
+    with pytest.raises(SpecError) as caught:
+        parse_toml(text, JobSpec, file="job.toml")
+    assert str(caught.value) == (
+        "job.toml does not describe a JobSpec:\n"
+        '  job.toml:4: side_work[0].after: there is no side work "inverse" above, and it is '
+        'neither "forward" nor "backward"; known: forward, backward\n'
+        '  job.toml:6: side_work[1].name: "factor" is the name of side_work[0] as well; take '
+        "another\n"
+        '  job.toml:8: side_work[1].after: there is no side work "foward" above, and it is neither '
+        '"forward" nor "backward"; did you mean "forward"?'
     )
