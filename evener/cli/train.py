@@ -28,6 +28,7 @@ from evener.cli.output import (
 )
 from evener.cli.parser import Verbs, add_verb
 from evener.errors import UsageError
+from evener.ir.freezing import WHOLE_PPM
 from evener.ir.plan import Plan
 from evener.ir.timeline_json import timeline_to_json
 from evener.spec import ModelSpec
@@ -175,7 +176,10 @@ def _print_step(step: int, result: "StepResult") -> None:
     assert result.timeline is not None, "sessions time every step"
     norm = "" if result.grad_norm is None else f"  grad norm {result.grad_norm:.3f}"
     time = format_ns(result.timeline.step_ns, digits=4)
-    print_text(f"step {step:4d}  loss {result.loss:.4f}{norm}  {time}")
+    frozen = ""
+    if result.freezing is not None:
+        frozen = f"  {result.freezing.mean_ppm / WHOLE_PPM:.1%} frozen"
+    print_text(f"step {step:4d}  loss {result.loss:.4f}{norm}  {time}{frozen}")
 
 
 def _finish(training: "Training", options: argparse.Namespace) -> None:

@@ -97,19 +97,29 @@ def measured_costs(timelines: Sequence[Timeline], costs: CostTable) -> CostTable
     """The table with the compute times replaced by the medians of what the timelines show.
 
     Medians are per (worker, stage, kind), and per slice where there are slices, over all
-    microbatches and timelines.
+    microbatches and timelines; of actions that have a time of their own, over the timelines.
     """
+    single: dict[Action, list[int]] = {}
     durations: dict[tuple[int, ...], list[int]] = {}
     of_slices: dict[tuple[int, ...], list[int]] = {}
     for timeline in timelines:
         for worker in range(timeline.schedule.num_workers):
             for action, start_ns, end_ns in timeline.spans(worker):
-                if RULES[action.kind].stream is Stream.COMPUTE:
-                    cell = worker, action.stage, KIND_INDEX[action.kind]
-                    durations.setdefault(cell, []).append(end_ns - start_ns)
-                    if action.slice is not None:
-                        of_slices.setdefault((*cell, action.slice), []).append(end_ns - start_ns)
-    table = replace(costs, time_ns=_with_medians(costs.time_ns, durations))
+                if RULES[action.kind].stream is not Stream.COMPUTE:
+                    continue
+                if action in costs.single_ns:
+                    single.setdefault(action, []).append(end_ns - start_ns)
+                    continue
+                cell = worker, action.stage, KIND_INDEX[action.kind]
+                durations.setdefault(cell, []).append(end_ns - start_ns)
+                if action.slice is not None:
+                    of_slices.setdefault((*cell, action.slice), []).append(end_ns - start_ns)
+    medians_ns = {action: median_low(values) for action, values in single.items()}
+    table = replace(
+        costs,
+        time_ns=_with_medians(costs.time_ns, durations),
+        single_ns={**costs.single_ns, **medians_ns},
+    )
     if not of_slices:
         return table
     num_slices = timelines[0].schedule.num_slices

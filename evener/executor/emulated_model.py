@@ -8,8 +8,9 @@ from torch import Tensor
 from evener.errors import UsageError
 from evener.executor.batch import cut
 from evener.executor.emulate import MakeEngine
+from evener.executor.engine import Engine
 from evener.executor.torch_engine import StepState, TorchEngine
-from evener.executor.train import TrainOptions, build_engine
+from evener.executor.train import TrainOptions, build_engine, freezing_engine
 from evener.executor.transport import Handle, Transport
 from evener.ir.action import Action
 from evener.ir.plan import Plan
@@ -42,6 +43,10 @@ class ModelEngine:
     ) -> None:
         options = TrainOptions()
         self._engine: TorchEngine = build_engine(plan, model, transport, options)
+        self._freezing_engine = (
+            None if plan.freezing is None else freezing_engine(plan, self._engine)
+        )
+        self._runner: Engine = self._freezing_engine or self._engine
         self._plan = plan
         self._loss = options.loss
         self._num_microbatches = schedule.num_microbatches
@@ -60,6 +65,8 @@ class ModelEngine:
         count = sum(map(self._loss.count, microbatches))
         draw = Draw(self._plan.job.seed, self._step, self._generators)
         self._engine.begin_step(StepState(microbatches, count, 1 / count, draw))
+        if self._freezing_engine is not None:
+            self._freezing_engine.freeze(self._plan.freezing, step=self._step)
         self._step += 1
 
     def end_step(self) -> None:
@@ -69,7 +76,7 @@ class ModelEngine:
         return self._engine.signature(microbatch)
 
     def run(self, action: Action) -> None:
-        self._engine.run(action)
+        self._runner.run(action)
 
     def payload(self, action: Action) -> tuple[Tensor, ...]:
         return self._engine.payload(action)

@@ -16,6 +16,7 @@ from evener.executor.shared_memory import transport_for
 from evener.executor.side_tasks import SideTaskReport
 from evener.executor.train import StepResult, Trainer, TrainOptions, trainer_connections
 from evener.executor.watch import Watch
+from evener.ir.freezing import Freezing
 from evener.ir.plan import Plan
 from evener.ir.timeline import Timeline
 
@@ -31,7 +32,8 @@ class Training:
 
     losses: of each step, per token. grad_norms: before clipping, None where the job does not clip.
     step_ns: of each step, from the first start to the last end of an action of any worker.
-    timeline: the one of median length among the last steps.
+    timeline: the one of median length among the last steps (that froze what the last one froze).
+    freezing: what the last step froze, None if nothing.
     side_tasks: what became of each, of all workers.
     """
 
@@ -40,6 +42,7 @@ class Training:
     step_ns: tuple[int, ...]
     timeline: Timeline
     side_tasks: tuple[SideTaskReport, ...] = ()
+    freezing: Freezing | None = None
 
 
 @dataclass(frozen=True)
@@ -97,11 +100,14 @@ class Session:
         return training
 
     def _steps(self, trainer: Trainer, *, is_first: bool) -> Training:
-        results, recent = [], deque[Timeline](maxlen=_NUM_TIMELINES)
+        results: list[StepResult] = []
+        recent = deque[Timeline](maxlen=_NUM_TIMELINES)
         step_ns = []
         for step in range(self.steps):
             result = trainer.step(self.make_batch(step), timeline=True)
             assert result.timeline is not None, "it was asked for"
+            if results and result.freezing != results[-1].freezing:
+                recent.clear()  # steps that freeze something else are not comparable
             recent.append(result.timeline)
             step_ns.append(result.timeline.step_ns)
             results.append(result)
@@ -115,6 +121,7 @@ class Session:
             grad_norms=tuple(result.grad_norm for result in results),
             step_ns=tuple(step_ns),
             timeline=steady[len(steady) // 2],
+            freezing=results[-1].freezing,
         )
 
 

@@ -12,7 +12,10 @@ from evener.errors import PlanError, UsageError
 from evener.executor.batch import Batch, cut, num_samples
 from evener.executor.bubbles import bubbles_before, harvests
 from evener.executor.clock import WallClock
+from evener.executor.engine import Engine
 from evener.executor.failure import Progress
+from evener.executor.freezer import Freezer
+from evener.executor.freezing_engine import FreezingEngine
 from evener.executor.loop import Loop
 from evener.executor.parameters import ParameterNames, owners
 from evener.executor.side_tasks import SideTask, SideTasks
@@ -22,6 +25,7 @@ from evener.executor.trace import clock_offset_ns, gather_timeline, this_machine
 from evener.executor.transport import Transport, connections
 from evener.executor.worker_model import WorkerModel, build_worker_model
 from evener.interp.worker import WorkerProgram
+from evener.ir.freezing import Freezing
 from evener.ir.passes import insert_messages, replicate
 from evener.ir.plan import Plan
 from evener.ir.schedule import Schedule, without_side_work
@@ -80,8 +84,8 @@ class StepResult:
 
     loss: per token (or sample) that counts. count: how many do. microbatch_losses: sums over what
     counts. grad_norm: before clipping, None where the job does not clip or nothing was updated.
-    timeline: if it was asked for. outputs: if they were asked for, by microbatch; not equal on all
-    ranks, but what each has: those of the last stage.
+    timeline: if it was asked for. freezing: what was frozen, None if nothing. outputs: if they were
+    asked for, by microbatch; not equal on all ranks, but what each has: those of the last stage.
     """
 
     loss: float
@@ -89,6 +93,7 @@ class StepResult:
     microbatch_losses: tuple[float, ...]
     grad_norm: float | None = None
     timeline: Timeline | None = None
+    freezing: Freezing | None = None
     outputs: dict[int, Value] = field(default_factory=dict)
 
 
@@ -122,6 +127,11 @@ class Trainer:
         self.options.require_side_work(plan)
         self.schedule = replicate(without_side_work(plan.schedule), plan.replicas)
         self.engine = build_engine(plan, model, transport, self.options)
+        self._freezer = (
+            None
+            if plan.freezing is None
+            else Freezer(plan, freezing_engine(plan, self.engine), transport)
+        )
         self.step_index = 0
         self.num_updates = 0
         own_tasks = self.options.side_tasks.get(transport.worker, ())
@@ -161,11 +171,17 @@ class Trainer:
             in this batch: give the sum over all batches that are accumulated.
         timeline: whether to tell when every action of every worker ran; it costs an exchange.
         """
-        place = self.place_in_cycle
-        loop = self._step_loop(place, timeline)
+        place, step = self.place_in_cycle, self.step_index
+        is_measuring = self._freezer is not None and self._freezer.is_measuring(step)
+        loop = self._step_loop(place, timeline or is_measuring)
         result = self._train(loop, batch, count, self._side_calls[place])
         self.num_updates += 1
-        return replace(result, timeline=self._timeline(loop, place)) if timeline else result
+        if not timeline and not is_measuring:
+            return result
+        measured = self._timeline(loop, place)
+        if self._freezer is not None and is_measuring:
+            self._freezer.note(step, measured)
+        return replace(result, timeline=measured) if timeline else result
 
     @property
     def place_in_cycle(self) -> int:
@@ -184,7 +200,8 @@ class Trainer:
         num_microbatches = min(self.schedule.num_microbatches, num_samples(batch))
         loop = self._evaluation_loops.get(num_microbatches)
         if loop is None:
-            loop = self._loop(insert_messages(_first_forwards(self.schedule, num_microbatches)))
+            schedule = insert_messages(_first_forwards(self.schedule, num_microbatches))
+            loop = self._loop(schedule, engine=self.engine)
             self._evaluation_loops[num_microbatches] = loop
         microbatches = cut(batch, num_microbatches)
         state = self._state(microbatches, None, draw=None)
@@ -200,10 +217,11 @@ class Trainer:
         draw = Draw(seed, self.step_index, self._generators)
         state = self._state(microbatches, count, draw)
         state.side_calls = calls
+        freezing = None if self._freezer is None else self._freezer.begin_step(self.step_index)
         with self._generators.preserved():
             result = self._run(loop, state)
         self.step_index += 1
-        return result
+        return replace(result, freezing=freezing)
 
     def _state(
         self, microbatches: Sequence[Microbatch], count: int | None, draw: Draw | None
@@ -246,26 +264,36 @@ class Trainer:
         loop = self._step_loops.get((place, synchronizes))
         if loop is None:
             synchronize = torch.cuda.synchronize if synchronizes else None
-            loop = self._loop(self.plan.lowered(place), synchronize, is_step=True)
+            loop = self._loop(
+                self.plan.lowered(place),
+                synchronize,
+                engine=self._learning_engine,
+                is_step=True,
+            )
             self._step_loops[place, synchronizes] = loop
         return loop
 
     @cached_property
     def _accumulation_loop(self) -> Loop:
-        return self._loop(insert_messages(self.schedule))
+        return self._loop(insert_messages(self.schedule), engine=self._learning_engine)
+
+    @property
+    def _learning_engine(self) -> Engine:
+        return self.engine if self._freezer is None else self._freezer.engine
 
     def _loop(
         self,
         schedule: Schedule,
         synchronize: Callable[[], None] | None = None,
         *,
+        engine: Engine,
         is_step: bool = False,
     ) -> Loop:
         program = WorkerProgram(schedule, self.transport.worker)
         clock = WallClock(program, synchronize)
         return Loop(
             program,
-            engine=self.engine,
+            engine=engine,
             transport=self.transport,
             clock=clock,
             progress=self._progress,
@@ -338,6 +366,11 @@ def build_engine(
         options.optimizer or optimizer_factory(plan.job.optimizer)
     )
     return engine
+
+
+def freezing_engine(plan: Plan, engine: TorchEngine) -> FreezingEngine:
+    """An engine of a plan that freezes; it runs ``engine``."""
+    return FreezingEngine(engine, engine.model.stages, seed=plan.job.seed)
 
 
 def _source(plan: Plan, model: Any, device: torch.device) -> LayerSource:

@@ -6,7 +6,7 @@ PyTorch loop in this process and once under the schedule in real processes.  Los
 before clipping, gradient norms and the parameters after the last step are compared in float64.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import groupby, pairwise
@@ -15,15 +15,18 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.func import functional_call
 from torch.nn import functional
 
 from evener.executor.launch import Rank, run_workers
 from evener.executor.torch_transport import TorchTransport
 from evener.executor.train import Trainer, TrainOptions, trainer_connections
+from evener.ir.freezing import Freezing
 from evener.ir.passes import replicate
 from evener.ir.plan import Plan
 from evener.ir.schedule import Schedule
 from evener.modules.backward_split import Way
+from evener.modules.freezing import draw_frozen
 from evener.modules.keyed_rng import key
 from evener.modules.optimizer import optimizer_factory
 from evener.modules.reference import build_layers, layer_name
@@ -45,7 +48,7 @@ class Case:
     """One schedule and how the tiny model is trained under it.
 
     schedule: compute actions only. tied: whether the embedding and the head share their matrix.
-    ragged: whether microbatches differ in size and sequence length.
+    ragged: whether microbatches differ in size and sequence length. freezing: of every step.
     """
 
     schedule: Schedule
@@ -55,6 +58,7 @@ class Case:
     ragged: bool = True
     optimizer: OptimizerSpec = field(default_factory=AdamSpec)
     split: Way | None = None
+    freezing: Freezing | None = None
     name: str = ""
 
     def __str__(self) -> str:
@@ -68,6 +72,7 @@ class Case:
             "dropout": self.dropout > 0,
             "clipped": self.clip_norm is not None,
             "ragged": self.ragged,
+            "frozen": self.freezing is not None,
         }
         return ", ".join([text, *(name for name, is_on in features.items() if is_on)])
 
@@ -104,7 +109,8 @@ class _Trace:
 def verify(schedule: Schedule | Plan, **options: Any) -> Parity:
     """Train under one schedule, or that of a plan, and compare.
 
-    options: the other fields of ``Case``; a plan sets clip_norm, optimizer and tied from its own.
+    options: the other fields of ``Case``; a plan sets clip_norm, optimizer, tied and freezing from
+        its own.
     """
     if isinstance(schedule, Plan):
         job = schedule.job
@@ -112,6 +118,7 @@ def verify(schedule: Schedule | Plan, **options: Any) -> Parity:
             "clip_norm": job.clip_norm,
             "optimizer": job.optimizer,
             "tied": bool(schedule.tied),
+            "freezing": schedule.freezing,
             "name": f"{schedule.model} under {schedule.schedule.name}",
         }
         compute_only = replicate(schedule.schedule, schedule.replicas)
@@ -124,7 +131,7 @@ def verify_cases(cases: Sequence[Case], *, timeout_s: float = 600.0) -> Iterator
 
     timeout_s: for all cases of one number of workers.
     """
-    oracles: dict[tuple[str, str, bool], _Trace] = {}
+    oracles: dict[Hashable, _Trace] = {}
     by_workers = sorted(cases, key=lambda case: case.schedule.num_workers)
     for num_workers, group in groupby(by_workers, key=lambda case: case.schedule.num_workers):
         worlds = [_World.of(case) for case in group]
@@ -148,9 +155,11 @@ class _World:
     batches: list[list[dict[str, Tensor]]]
 
     @property
-    def oracle(self) -> tuple[str, str, bool]:
+    def oracle(self) -> Hashable:
         """Equal for cases whose single process does the same."""
-        return self.model.fingerprint(), self.plan.job.model_dump_json(), self.case.ragged
+        plan = self.plan
+        frozen = None if plan.freezing is None else (plan.freezing, plan.partition)
+        return self.model.fingerprint(), plan.job.model_dump_json(), self.case.ragged, frozen
 
     @classmethod
     def of(cls, case: Case) -> "_World":
@@ -212,6 +221,10 @@ def _plan(case: Case, model: ModelSpec) -> Plan:
             "optimizer": case.optimizer.model_dump(),
             "clip_norm": case.clip_norm,
             "seed": 7,
+            # From the first step on, and as the case says.
+            "freeze": None
+            if case.freezing is None
+            else {"max_share": 1.0, "monitor_steps": 0, "ramp_steps": 0},
         }
     )
     is_tied = case.tied and schedule.num_stages > 1
@@ -226,6 +239,7 @@ def _plan(case: Case, model: ModelSpec) -> Plan:
         job=job,
         tied=((0, schedule.num_stages - 1),) if is_tied else (),
         schedule=schedule,
+        freezing=case.freezing,
     )
 
 
@@ -255,12 +269,14 @@ def _train_alone(world: _World) -> _Trace:
         total = 0.0
         for index, microbatch in enumerate(microbatches):
             x = microbatch["inputs"]
+            left_out = _left_out(world.plan, layers, step, index)
             for layer_index, layer in layers.items():
                 torch.manual_seed(key(job.seed, step, layer_index, index))
-                x = layer(x)
+                x = functional_call(layer, left_out[layer_index], (x,))
             logits, targets = x.flatten(0, 1), microbatch["targets"].flatten()
             loss = functional.cross_entropy(logits, targets, reduction="sum")
-            (loss / count).backward()
+            if loss.requires_grad:
+                (loss / count).backward()
             total += loss.item()
         trace.losses.append(total / count)
         trace.gradients.append(_copies(parameters))
@@ -270,6 +286,31 @@ def _train_alone(world: _World) -> _Trace:
         optimizer.zero_grad()
     trace.parameters = {name: each.detach().clone() for name, each in parameters.items()}
     return trace
+
+
+def _left_out(
+    plan: Plan, layers: Mapping[int, nn.Module], step: int, microbatch: int
+) -> dict[int, dict[str, Tensor]]:
+    """Per layer, the frozen parameters of a microbatch as tensors that nothing flows back to."""
+    found: dict[int, dict[str, Tensor]] = {index: {} for index in layers}
+    if plan.freezing is None:
+        return found
+    for stage, (first, end) in enumerate(plan.partition):
+        own = nn.ModuleList(layers[index] for index in range(first, end))
+        frozen = draw_frozen(
+            list(own.parameters()),
+            plan.freezing.of(stage, microbatch),
+            seed=plan.job.seed,
+            step=step,
+            stage=stage,
+            microbatch=microbatch,
+        )
+        detached = {id(parameter): parameter.detach() for parameter in frozen}
+        for index in range(first, end):
+            for name, parameter in layers[index].named_parameters():
+                if id(parameter) in detached:
+                    found[index][name] = detached[id(parameter)]
+    return found
 
 
 def _copies(parameters: Mapping[str, nn.Parameter]) -> dict[str, Tensor]:

@@ -4,11 +4,14 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from evener.ir.action import Action, Kind
+from evener.ir.action import Kind
 from evener.ir.schedule import Schedule
 
 WHOLE_PPM = 1_000_000
 """The share that is all parameters; shares are integers, in parts per million."""
+
+FREEZABLE_KINDS = frozenset({Kind.B, Kind.W})
+"""What gets shorter by freezing: the actions that make gradients of parameters."""
 
 Cell: TypeAlias = tuple[int, int]
 """(stage, microbatch)."""
@@ -84,11 +87,6 @@ def freezing_violations(
                 yield _too_much(stage, microbatch, share)
         if sum(shares) > max_share_ppm * len(shares):
             yield _over_cap(stage, sum(shares) // len(shares), max_share_ppm)
-
-
-def freezable(actions: Iterable[Action]) -> Iterator[Action]:
-    """The actions that get shorter by freezing: those that make gradients of parameters."""
-    return (action for action in actions if action.kind in (Kind.B, Kind.W))
 
 
 def _no_share(stage: int, word: str) -> str:

@@ -9,9 +9,10 @@ import pytest
 from evener.executor.parity_grid import all_cases, covering_cases
 from evener.executor.train import Trainer
 from evener.executor.verify import Case, Parity, verify, verify_cases
+from evener.ir.freezing import WHOLE_PPM, Freezing
 from evener.ir.plan import Plan
 from evener.modules.keyed_rng import KeyedGenerators
-from evener.schedules import ScheduleShape, one_f_one_b
+from evener.schedules import SCHEDULES, ScheduleShape, one_f_one_b
 from evener.spec.job import JobSpec
 from evener.testing.random_schedules import Limits, random_schedule
 
@@ -40,6 +41,34 @@ def random_cases(num_cases: int) -> list[Case]:
 @pytest.mark.timeout(120)
 def test_random_schedules() -> None:
     assert_all_hold(verify_cases(random_cases(20)), 20)
+
+
+def frozen_cases() -> Iterator[Case]:
+    """Random shares, none and all of them likely; of one worker and of two, in all ways to split."""
+    shapes = [
+        ("one_f_one_b", ScheduleShape(1, 3), None),
+        ("one_f_one_b", ScheduleShape(2, 4), None),
+        ("zb_h1", ScheduleShape(2, 4), "store"),
+        ("zb_h1", ScheduleShape(2, 4), "graph"),
+        ("zb_v", ScheduleShape(2, 4, 2), None),
+        ("chimera", ScheduleShape(2, 4), None),
+    ]
+    for seed, (name, shape, split) in enumerate(shapes):
+        random, schedule = Random(seed), SCHEDULES[name](shape)
+        shares = (0, 200_000, 500_000, 800_000, WHOLE_PPM)
+        rows = (
+            tuple(random.choice(shares) for _ in range(shape.num_microbatches))
+            for _ in range(shape.num_stages)
+        )
+        yield Case(schedule, split=split, freezing=Freezing(tuple(rows)))  # type: ignore[arg-type]
+    everything = Freezing.uniform(schedule, WHOLE_PPM)
+    yield Case(schedule, freezing=everything)
+
+
+@pytest.mark.timeout(120)
+def test_frozen_parameters_are_left_out_and_nothing_else_changes() -> None:
+    cases = list(frozen_cases())
+    assert_all_hold(verify_cases(cases), len(cases))
 
 
 @pytest.mark.slow

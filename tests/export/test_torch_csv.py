@@ -154,8 +154,8 @@ def test_freezing_is_refused_by_every_format(make_plan, make_model) -> None:
         system = "Megatron-LM" if exporter.target.startswith("Megatron") else "torch"
         assert new == {
             (
-                f"the plan freezes parameters of some microbatches: {system} has no word for it; plan "
-                "a job without freeze"
+                f"the plan freezes parameters of some microbatches: {system} has no word for it; "
+                "plan a job without freeze"
             )
         }
 

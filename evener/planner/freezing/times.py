@@ -3,9 +3,9 @@
 from collections.abc import Mapping
 from dataclasses import replace
 
-from evener.cost.table import KIND_INDEX, CostTable
+from evener.cost.table import CostTable
 from evener.ir.action import Action, Kind
-from evener.ir.freezing import WHOLE_PPM, Freezing, freezable
+from evener.ir.freezing import FREEZABLE_KINDS, WHOLE_PPM, Freezing
 from evener.ir.schedule import Schedule
 
 
@@ -17,12 +17,12 @@ def least_ns(schedule: Schedule, costs: CostTable) -> dict[Action, int]:
     return {
         action: min(
             costs.action_ns(worker, action),
-            int(costs.time_ns[worker, action.stage, KIND_INDEX[Kind.I]])
+            costs.action_ns(worker, action._replace(kind=Kind.I))
             if action.kind is Kind.B
             else 0,
         )
-        for worker, actions in enumerate(schedule.workers)
-        for action in freezable(actions)
+        for worker, action in schedule.actions()
+        if action.kind in FREEZABLE_KINDS
     }
 
 
@@ -37,11 +37,12 @@ def frozen_costs(
     it takes on average (TimelyFreeze, 2602.05754, takes the same).
     """
     single_ns = dict(costs.single_ns)
-    for worker, actions in enumerate(schedule.workers):
-        for action in freezable(actions):
-            assert action.microbatch is not None, "backwards have a microbatch"
-            share = freezing.of(action.stage, action.microbatch)
-            full_ns = costs.action_ns(worker, action)
-            if share and least[action] < full_ns:
-                single_ns[action] = full_ns - (full_ns - least[action]) * share // WHOLE_PPM
+    for worker, action in schedule.actions():
+        if action.kind not in FREEZABLE_KINDS:
+            continue
+        assert action.microbatch is not None, "backwards have a microbatch"
+        share = freezing.of(action.stage, action.microbatch)
+        full_ns = costs.action_ns(worker, action)
+        if share and least[action] < full_ns:
+            single_ns[action] = full_ns - (full_ns - least[action]) * share // WHOLE_PPM
     return replace(costs, single_ns=single_ns)
