@@ -17,9 +17,7 @@ def least_ns(schedule: Schedule, costs: CostTable) -> dict[Action, int]:
     return {
         action: min(
             costs.action_ns(worker, action),
-            costs.action_ns(worker, action._replace(kind=Kind.I))
-            if action.kind is Kind.B
-            else 0,
+            costs.action_ns(worker, action._replace(kind=Kind.I)) if action.kind is Kind.B else 0,
         )
         for worker, action in schedule.actions()
         if action.kind in FREEZABLE_KINDS
