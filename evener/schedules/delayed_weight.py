@@ -5,6 +5,7 @@ backward is split in I and W, and W is put off by as many microbatches as the me
 so that every worker holds the same number in flight.  H1 and H2 differ in that limit alone.
 """
 
+from collections.abc import Sequence
 from itertools import chain, repeat
 
 from evener.ir.action import Action, Kind
@@ -25,18 +26,23 @@ def delayed_weight_order(name: str, shape: ScheduleShape, *, max_in_flight: int)
     beyond = max(0, max_in_flight - p)
     warm_ups = [min(max_in_flight, p - w + min(beyond, p - 1 - w)) for w in range(p)]
     workers = tuple(
-        _actions(worker, m, warm_up=min(m, warm_up), put_off=min(m, max_in_flight - warm_up))
+        put_off_weights(
+            row(worker, Kind.F, range(m)),
+            row(worker, Kind.I, range(m)),
+            warm_up=warm_up,
+            put_off=max_in_flight - warm_up,
+        )
         for worker, warm_up in enumerate(warm_ups)
     )
     return Schedule(name, shape.num_stages, m, workers)
 
 
-def _actions(
-    stage: int, num_microbatches: int, *, warm_up: int, put_off: int
+def put_off_weights(
+    forward: Sequence[Action], input_grad: Sequence[Action], *, warm_up: int, put_off: int
 ) -> tuple[Action, ...]:
-    forward = row(stage, Kind.F, range(num_microbatches))
-    input_grad = row(stage, Kind.I, range(num_microbatches))
-    weight_grad = row(stage, Kind.W, range(num_microbatches))
+    """Run ``warm_up`` forwards, then turns of I, the W of the I ``put_off`` turns ago, and F."""
+    warm_up, put_off = min(len(forward), warm_up), min(len(forward), put_off)
+    weight_grad = [action._replace(kind=Kind.W) for action in input_grad]
     turns = zip(
         input_grad,
         chain(repeat(None, put_off), weight_grad),
@@ -46,7 +52,7 @@ def _actions(
     return (
         *forward[:warm_up],
         *[action for turn in turns for action in turn if action is not None],
-        *weight_grad[num_microbatches - put_off :],
+        *weight_grad[len(weight_grad) - put_off :],
     )
 
 
@@ -57,7 +63,7 @@ def last_weight_gradient_ns(shape: ScheduleShape, times: StageTimes, *, max_in_f
     after its last I; that I then travels back to worker 0, whose own W follows:
     (m+p-1)(tF+tI) + (m - min(m, max_in_flight) + 1) tW.
     """
-    p, m = shape.num_workers, shape.num_microbatches
+    p, m = shape.num_workers, shape.num_units
     slots = (m + p - 1) * (times.forward_ns + times.input_grad_ns)
     return slots + (m - min(m, max_in_flight) + 1) * times.weight_grad_ns
 

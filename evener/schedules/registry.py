@@ -18,7 +18,12 @@ from evener.schedules.interleaved_one_f_one_b import INTERLEAVED_ONE_F_ONE_B
 from evener.schedules.mini_stage_gpipe import MINI_STAGE_GPIPE
 from evener.schedules.one_f_one_b import ONE_F_ONE_B
 from evener.schedules.seq1f1b import SEQ1F1B
+from evener.schedules.seq1f1b_interleaved import SEQ1F1B_INTERLEAVED
+from evener.schedules.seq1f1b_zb import SEQ1F1B_ZB
+from evener.schedules.slimpipe import SLIMPIPE
+from evener.schedules.sppo import SPPO
 from evener.schedules.stp import STP
+from evener.schedules.terapipe import TERAPIPE
 from evener.schedules.v_half import V_HALF
 from evener.schedules.v_min import V_MIN
 from evener.schedules.zb_1p import ZB_1P
@@ -53,6 +58,11 @@ SCHEDULES: Mapping[str, ScheduleEntry] = MappingProxyType(
             CROSS_PIPE_UDSUB,
             CROSS_PIPE_WAVE,
             SEQ1F1B,
+            SEQ1F1B_INTERLEAVED,
+            SEQ1F1B_ZB,
+            TERAPIPE,
+            SLIMPIPE,
+            SPPO,
         )
     }
 )

@@ -20,7 +20,7 @@ def seq1f1b(shape: ScheduleShape) -> Schedule:
     slice the bubble is (p-1)(tF+tB), 1/k of that of 1F1B, and worker 0 holds (k+p-1)/k
     microbatches; both exact if the slices take equally long (``planner.slicing.flop_balanced``).
 
-    Raises ScheduleError for more than one chunk per worker.  Source: Sun et al. 2025, sec. 3.2.
+    Raises ScheduleError for more than one chunk per worker.  Source: Sun et al. 2025, sec. 3.
     """
     refuse("seq1f1b", shape, several_chunks_of_slices)
     microbatches = range(shape.num_microbatches)
@@ -43,7 +43,7 @@ def _peak_in_flight(shape: ScheduleShape) -> tuple[int, ...]:
 
 SEQ1F1B = ScheduleEntry(
     name="seq1f1b",
-    cite="Sun et al., Seq1F1B, NAACL 2025, sec. 3.2",
+    cite="Sun et al., Seq1F1B, NAACL 2025, sec. 3",
     generator=seq1f1b,
     peak_in_flight=_peak_in_flight,
     makespan_ns=flushed_pipeline_ns,

@@ -37,6 +37,11 @@ GOLDEN = [
     ("cross_pipe_udsub", ScheduleShape(2, 4, 2)),
     ("cross_pipe_wave", ScheduleShape(3, 6, 2)),
     ("seq1f1b", ScheduleShape(3, 2, num_slices=2)),
+    ("seq1f1b_interleaved", ScheduleShape(2, 3, 2, 3)),
+    ("seq1f1b_zb", ScheduleShape(3, 3, num_slices=2)),
+    ("terapipe", ScheduleShape(3, 2, num_slices=2)),
+    ("slimpipe", ScheduleShape(2, 3, num_slices=3)),
+    ("sppo", ScheduleShape(3, 2, num_slices=3)),
 ]
 
 
