@@ -38,29 +38,49 @@ SPREADS: dict[str, Holders] = {
 }
 
 
+SLICED: tuple[Holders, ...] = (
+    ((0,), (1,)),
+    ((0,), (1,), (1,), (0,)),
+    ((0,), (1,), (2,), (3,)),
+    ((0, 1, 1), (2, 3, 2)),
+)
+"""Placements on 2 and 4 workers on which microbatches are cut into slices."""
+
+SLICES = (1, 2, 3, 4)
+
+
 def spread(
-    holders: Holders, num_microbatches: int, *, recomputes: bool = False, name: str = "spread"
+    holders: Holders,
+    num_microbatches: int,
+    *,
+    num_slices: int = 1,
+    recomputes: bool = False,
+    name: str = "spread",
 ) -> Schedule:
     """A schedule for any placement: actions in the order of 1F1B with equal times.
 
-    F of (stage s, microbatch m) stands at time 2m + s and B at 2m + 2S - s.  A need always has an
-    earlier time, so ordering every worker by time cannot deadlock.
-    recomputes: whether every second microbatch is recomputed.
+    With k slices, F of (stage s, microbatch m, slice i) stands at time 2(km + i) + s and its B,
+    last slice first, at 2(km + k - 1 - i) + 2(k - 1) + 2S - s.  A need always has an earlier time,
+    so ordering every worker by time cannot deadlock.
+    recomputes: whether every second slice of all is recomputed.
     """
     num_stages = len(holders)
     timed: list[list[tuple[int, int, int, Action]]] = [
         [] for _ in range(1 + max(worker for group in holders for worker in group))
     ]
     for stage, group in enumerate(holders):
-        for microbatch in range(num_microbatches):
+        for cell in range(num_microbatches * num_slices):
+            microbatch, index = divmod(cell, num_slices)
+            token_slice = index if num_slices > 1 else None
             own = timed[group[microbatch % len(group)]]
-            backward = 2 * microbatch + 2 * num_stages - stage
-            own.append((2 * microbatch + stage, stage, 0, Action(stage, Kind.F, microbatch)))
-            if recomputes and microbatch % 2:
-                own.append((backward, stage, 1, Action(stage, Kind.R, microbatch)))
-            own.append((backward, stage, 2, Action(stage, Kind.B, microbatch)))
+            forward = 2 * cell + stage
+            backward = 2 * (cell + 2 * (num_slices - 1 - index)) + 2 * num_stages - stage
+            own.append((forward, stage, 0, Action(stage, Kind.F, microbatch, token_slice)))
+            if recomputes and cell % 2:
+                own.append((backward, stage, 1, Action(stage, Kind.R, microbatch, token_slice)))
+            own.append((backward, stage, 2, Action(stage, Kind.B, microbatch, token_slice)))
     workers = tuple(tuple(action for *_, action in sorted(own)) for own in timed)
-    return Schedule(name, num_stages, num_microbatches, workers)
+    return Schedule(name, num_stages, num_microbatches, workers, num_slices)
 
 
 def all_cases() -> Iterator[Case]:
@@ -68,6 +88,9 @@ def all_cases() -> Iterator[Case]:
     yield from _named_schedules()
     yield from _spreads((6, 9))
     yield from _features()
+    for holders in SLICED:
+        for num_slices in SLICES:
+            yield from _sliced(holders, num_slices)
 
 
 def covering_cases() -> Iterator[Case]:
@@ -78,6 +101,10 @@ def covering_cases() -> Iterator[Case]:
             yield from list(_shapes(entry, num_workers, num_microbatches))[-1:]
     yield from _spreads((7,))
     yield from _features()
+    for index, holders in enumerate(SLICED):
+        for num_slices in SLICES:
+            cases = list(_sliced(holders, num_slices))
+            yield cases[(3 * index + num_slices) % len(cases)]
 
 
 def _named_schedules() -> Iterator[Case]:
@@ -119,3 +146,18 @@ def _features() -> Iterator[Case]:
         yield Case(spread(holders, 5, recomputes=True, name="recompute"))
         yield Case(split_backward(spread(holders, 5, recomputes=True)), name="recompute, I and W")
     yield Case(replicate(one_f_one_b(ScheduleShape(2, 3)), 2), name="2 replicas")
+
+
+def _sliced(holders: Holders, num_slices: int) -> Iterator[Case]:
+    """Slices of unequal length, with everything that attention over slices must get right."""
+    whole = spread(holders, 3, num_slices=num_slices, name="slices")
+    halves = split_backward(whole)
+    recomputed = spread(holders, 3, num_slices=num_slices, recomputes=True, name="slices, R")
+    yield Case(halves, packed=True, window=3)
+    yield Case(whole, packed=True)
+    yield Case(whole, window=2, tied=False)
+    yield Case(recomputed, packed=True, window=3)
+    yield Case(split_backward(recomputed), window=4)
+    yield Case(halves, split="graph", packed=True)
+    yield Case(halves, dropout=0.0, clip_norm=None)
+    yield Case(halves, ragged=False)

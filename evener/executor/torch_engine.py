@@ -11,18 +11,16 @@ from evener.errors import UsageError
 from evener.executor.batch import signature, to_device
 from evener.executor.gradients import GlobalNorm, NormInFlight, clip, start_sum
 from evener.executor.side_work import SideCalls
+from evener.executor.slices import Slices
 from evener.executor.transport import Done, Handle, Transport
 from evener.executor.worker_model import WorkerModel
 from evener.ir.action import Action, Kind
-from evener.ir.schedule import Schedule
+from evener.ir.schedule import Cell, Schedule
 from evener.modules.backward_split import Deferred
 from evener.modules.buffers import BufferWatch, Changed, replayed
 from evener.modules.loss import Loss
 from evener.modules.stage import Draw, Pass, as_leaves, detached
 from evener.modules.values import Microbatch, Skeleton, Value, flatten, from_message, to_message
-
-Cell = tuple[int, int]
-"""(stage, microbatch)."""
 
 
 @dataclass
@@ -33,7 +31,7 @@ class StepState:
     loss is multiplied by before its backward, one over all that counts in the update.
     draw: the random numbers; None when evaluating, then no gradients are made either.
     side_calls: what the X actions of the step do.
-    losses: per microbatch whose last stage is here, the loss summed over what counts.
+    losses: per cell of the last stage that is here, the loss summed over what counts.
     outputs: the same for the last stage's outputs, if they are kept. grad_norm: once NORM has run.
     """
 
@@ -43,8 +41,8 @@ class StepState:
     draw: Draw | None
     keeps_outputs: bool = False
     side_calls: SideCalls = field(default_factory=dict)
-    losses: dict[int, Tensor] = field(default_factory=dict)
-    outputs: dict[int, Value] = field(default_factory=dict)
+    losses: dict[Cell, Tensor] = field(default_factory=dict)
+    outputs: dict[Cell, Value] = field(default_factory=dict)
     grad_norm: float | None = None
 
     @property
@@ -60,10 +58,11 @@ class TorchEngine:
 
     schedule: the plan's. model: what this worker holds. input_name: the entry of the batch that
         the first layer is called with. optimizers: by stage. clip_norm: the gradients are scaled
-        down to this global norm by NORM.
+        down to this global norm by NORM. slice_tokens: of each slice, if there are several.
     on_gradients: called with complete gradients by name, before they are clipped and used.
 
-    Raises UsageError for schedules with slices or other stage graphs than a chain.
+    Raises UsageError for schedules with other stage graphs than a chain, and where slices are of
+    unknown length.
     """
 
     def __init__(
@@ -76,8 +75,9 @@ class TorchEngine:
         device: torch.device,
         input_name: str = "inputs",
         clip_norm: float | None = None,
+        slice_tokens: Sequence[int] | None = None,
     ) -> None:
-        _require_supported(schedule)
+        _require_supported(schedule, slice_tokens)
         self.model = model
         self.optimizers: dict[int, Optimizer] = {}
         self.on_gradients: Callable[[Mapping[str, nn.Parameter]], None] | None = None
@@ -86,9 +86,7 @@ class TorchEngine:
         self._runner = schedule.runner
         self._last_stage = schedule.num_stages - 1
         self._recomputed = {
-            (action.stage, action.microbatch)
-            for action in schedule.workers[worker]
-            if action.kind is Kind.R
+            _cell(action) for action in schedule.workers[worker] if action.kind is Kind.R
         }
         self._global_norm = GlobalNorm({}, worker)
         self._runs: dict[Kind, Callable[[Cell], None]] = {
@@ -110,6 +108,15 @@ class TorchEngine:
         self._replays: dict[Cell, Changed] = {}
         self._deferred: dict[Cell, Deferred | None] = {}
         self._outgoing: dict[tuple[Kind, Cell], tuple[Tensor, ...]] = {}
+        # What slices need is chosen here, so that whole microbatches pay nothing for it.
+        self._slices: Slices | None = None
+        self._data, self._compute = self._microbatch, self._compute_whole
+        self._received: Callable[[Cell, Sequence[Tensor]], Sequence[Tensor]] = self._gradients.pop
+        if schedule.num_slices > 1:
+            assert slice_tokens is not None, "it was required"
+            self._slices = Slices(slice_tokens, input_name=input_name, stages=model.stages.values())
+            self._data, self._compute = self._part, self._compute_slice
+            self._received = self._received_for_slice
 
     def count_norm_by(self, owner: Mapping[str, int]) -> None:
         """Say which worker counts which parameter in the global norm."""
@@ -126,6 +133,9 @@ class TorchEngine:
         """Take over the data of a step."""
         self._step = step
         self._signatures = [(step.learns, signature(each)) for each in step.microbatches]
+        if self._slices is not None:
+            cuts = self._slices.begin_step(step.microbatches)
+            self._signatures = list(zip(self._signatures, cuts, strict=True))
         if step.learns != self._is_training:
             self._is_training = step.learns
             for stage in self.model.stages.values():
@@ -142,6 +152,8 @@ class TorchEngine:
             self._outgoing,
         )
         assert not any(left), f"left over at the end of the step: {left}"
+        if self._slices is not None:
+            self._slices.end_step()
         self._step = _NO_STEP
         self._on_device = {}
 
@@ -179,10 +191,10 @@ class TorchEngine:
     # Forward
 
     def _forward(self, cell: Cell) -> None:
-        stage, microbatch = cell
+        stage = cell[0]
         if stage == 0:
             # Layers may change it in place, but the batch is the user's.
-            arrived = _copy(flatten(self._microbatch(microbatch)[self._input_name]))
+            arrived = _copy(flatten(self._data(cell)[self._input_name]))
         else:
             arrived = self._arrived.pop(cell)
         if self._step.learns and cell in self._recomputed:
@@ -192,11 +204,11 @@ class TorchEngine:
         if stage < self._last_stage:
             self._hand_on(cell, output)
         elif self._step.keeps_outputs:
-            self._step.outputs[microbatch] = output
+            self._step.outputs[cell] = output
 
     def _first_of_two(self, cell: Cell, arrived: tuple[Skeleton, list[Tensor]]) -> Value:
         """A forward that R will repeat: it must find again what it finds now."""
-        entries = [each for each in self._microbatch(cell[1]).values() if isinstance(each, Tensor)]
+        entries = [each for each in self._data(cell).values() if isinstance(each, Tensor)]
         versions = [entry._version for entry in entries]
         watch = BufferWatch(self.model.stages[cell[0]])
         self._arrived[cell] = arrived
@@ -210,29 +222,47 @@ class TorchEngine:
         with replayed(self._replays.pop(cell)):
             self._compute(cell, self._arrived.pop(cell), learns=True)
 
-    def _compute(self, cell: Cell, arrived: tuple[Skeleton, list[Tensor]], learns: bool) -> Value:
+    def _compute_whole(
+        self, cell: Cell, arrived: tuple[Skeleton, list[Tensor]], learns: bool
+    ) -> Value:
         """Run the layers; where a backward will follow, remember what it needs."""
-        index, microbatch = cell
+        index, microbatch, _ = cell
         stage, step = self.model.stages[index], self._step
-        data = self._microbatch(microbatch)
+        data = self._data(cell)
         is_last = index == self._last_stage
         with torch.set_grad_enabled(learns), stage.computing(self._device):
             value, leaves = as_leaves(*arrived, learns=learns and index > 0)
             output = stage(value, data, step.draw, microbatch)
             if is_last:
                 loss = self._loss.total(output, data)
-                step.losses[microbatch] = loss.detach()
+                step.losses[cell] = loss.detach()
         if learns:
             roots = [loss * step.loss_scale] if is_last else flatten(output)[1]
             self._passes[cell] = stage.begin_pass(leaves, roots, is_loss=is_last)
         return output
 
+    def _compute_slice(
+        self, cell: Cell, arrived: tuple[Skeleton, list[Tensor]], learns: bool
+    ) -> Value:
+        """The same with what earlier slices hand on, to which the backward leads, too."""
+        assert self._slices is not None, "there are slices"
+        with self._slices.forward(cell, self._data(cell)) as context:
+            output = self._compute_whole(cell, arrived, learns)
+        handed_on = context.close()
+        if learns:
+            self.model.stages[cell[0]].lead_to(self._passes[cell], handed_on)
+            self._slices.keep(cell, context)
+        elif not self._step.learns:
+            self._slices.forget(cell)
+        return output
+
     def _hand_on(self, cell: Cell, output: Value) -> None:
-        stage, microbatch = cell
+        stage, microbatch, token_slice = cell
         skeleton, tensors = detached(output)
-        if self._is_here(stage + 1, microbatch):
+        following = (stage + 1, microbatch, token_slice)
+        if self._runner[following] == self._worker:
             # A copy: the next stage's layers may change it in place, and this graph may need it.
-            self._arrived[stage + 1, microbatch] = _copy((skeleton, tensors))
+            self._arrived[following] = _copy((skeleton, tensors))
         else:
             self._outgoing[Kind.SEND_F, cell] = to_message(skeleton, tensors)
 
@@ -240,13 +270,13 @@ class TorchEngine:
 
     def _backward(self, cell: Cell) -> None:
         forward = self._passes.pop(cell)
-        self.model.stages[cell[0]].backward(forward, self._gradients.pop(cell, ()))
+        self.model.stages[cell[0]].backward(forward, self._received(cell, ()))
         self._hand_back(cell, forward)
 
     def _input_backward(self, cell: Cell) -> None:
         forward = self._passes.pop(cell)
         stage = self.model.stages[cell[0]]
-        self._deferred[cell] = stage.input_backward(forward, self._gradients.pop(cell, ()))
+        self._deferred[cell] = stage.input_backward(forward, self._received(cell, ()))
         self._hand_back(cell, forward)
 
     def _weight_backward(self, cell: Cell) -> None:
@@ -254,13 +284,18 @@ class TorchEngine:
         if deferred is not None:
             deferred.run()
 
+    def _received_for_slice(self, cell: Cell, default: Sequence[Tensor]) -> Sequence[Tensor]:
+        assert self._slices is not None, "there are slices"
+        return [*self._gradients.pop(cell, default), *self._slices.gradients(cell)]
+
     def _hand_back(self, cell: Cell, forward: Pass) -> None:
-        stage, microbatch = cell
+        stage, microbatch, token_slice = cell
         if stage == 0:
             return
         gradients = forward.input_gradients()
-        if self._is_here(stage - 1, microbatch):
-            self._gradients[stage - 1, microbatch] = gradients
+        before = (stage - 1, microbatch, token_slice)
+        if self._runner[before] == self._worker:
+            self._gradients[before] = gradients
         else:
             self._outgoing[Kind.SEND_B, cell] = tuple(gradients)
 
@@ -284,10 +319,12 @@ class TorchEngine:
         if self.on_gradients is not None:
             self.on_gradients(parameters)
 
-    def _is_here(self, stage: int, microbatch: int) -> bool:
-        return self._runner[stage, microbatch, None] == self._worker
+    def _part(self, cell: Cell) -> Microbatch:
+        assert self._slices is not None, "there are slices"
+        return self._slices.part(cell, self._microbatch(cell))
 
-    def _microbatch(self, index: int) -> Microbatch:
+    def _microbatch(self, cell: Cell) -> Microbatch:
+        index = cell[1]
         found = self._on_device.get(index)
         if found is None:
             found = to_device(self._step.microbatches[index], self._device)
@@ -314,18 +351,26 @@ def _copy(value: tuple[Skeleton, list[Tensor]]) -> tuple[Skeleton, list[Tensor]]
 
 def _cell(action: Action) -> Cell:
     assert action.microbatch is not None, f"{action} has no microbatch"
-    return action.stage, action.microbatch
+    return action.stage, action.microbatch, action.slice
 
 
-def _require_supported(schedule: Schedule) -> None:
+def _require_supported(schedule: Schedule, slice_tokens: Sequence[int] | None) -> None:
     wrong = []
-    if schedule.num_slices > 1:
-        wrong.append(f"it cuts microbatches into {schedule.num_slices} slices; plan without slices")
+    if len(slice_tokens or (0,)) != schedule.num_slices:
+        wrong.append(_other_slices(schedule.num_slices, slice_tokens))
     chain = tuple((stage, stage + 1) for stage in range(schedule.num_stages - 1))
     if schedule.stage_edges != chain:
         wrong.append("its stages are not a chain; give each stage one successor, in order")
     if wrong:
         raise UsageError(f"the executor does not run schedule {schedule.name} yet", wrong)
+
+
+def _other_slices(num_slices: int, slice_tokens: Sequence[int] | None) -> str:
+    given = "not given" if slice_tokens is None else f"given for {len(slice_tokens)} slices"
+    return (
+        f"it has {num_slices} slices, but the numbers of their tokens are {given}; set the plan's "
+        f"slice_tokens to {num_slices} numbers"
+    )
 
 
 def _changes_the_batch(stage: int) -> str:

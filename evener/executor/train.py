@@ -20,6 +20,7 @@ from evener.executor.loop import Loop
 from evener.executor.parameters import ParameterNames, owners
 from evener.executor.side_tasks import SideTask, SideTasks
 from evener.executor.side_work import SideCalls, SideWork, require_side_work, side_calls
+from evener.executor.slices import joined
 from evener.executor.torch_engine import StepState, TorchEngine
 from evener.executor.trace import clock_offset_ns, gather_timeline, this_machine
 from evener.executor.transport import Transport, connections
@@ -239,13 +240,14 @@ class Trainer:
         self.transport.flush()
         self.engine.end_step()
         loss = sum(losses) / state.count if state.count else 0.0
-        return StepResult(loss, state.count, losses, grad_norm, outputs=state.outputs)
+        return StepResult(loss, state.count, losses, grad_norm, outputs=joined(state.outputs))
 
     def _share(self, state: StepState) -> tuple[tuple[float, ...], float | None]:
         """Every microbatch's loss and the norm, from the workers that have them to all."""
         row = torch.zeros(len(state.microbatches) + 2, dtype=torch.float64)
         if state.losses:
-            row[list(state.losses)] = torch.stack(list(state.losses.values())).to(row)
+            microbatches = torch.tensor([microbatch for _, microbatch, _ in state.losses])
+            row.index_add_(0, microbatches, torch.stack(list(state.losses.values())).to(row))
         holders = self.schedule.workers_of_stage[-1]
         if state.grad_norm is not None and self.transport.worker == holders[0]:
             row[-2:] = torch.tensor([state.grad_norm, 1.0], dtype=torch.float64)
@@ -357,6 +359,7 @@ def build_engine(
         device=options.device,
         input_name=options.input_name,
         clip_norm=plan.job.clip_norm,
+        slice_tokens=plan.slice_tokens,
     )
     holdings = transport.gather(held.describe())
     engine.count_norm_by(

@@ -9,6 +9,7 @@ before clipping, gradient norms and the parameters after the last step are compa
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from inspect import signature
 from itertools import groupby, pairwise
 from math import inf, isnan
 from typing import Any
@@ -49,6 +50,8 @@ class Case:
 
     schedule: compute actions only. tied: whether the embedding and the head share their matrix.
     ragged: whether microbatches differ in size and sequence length. freezing: of every step.
+    packed: whether sequences hold several documents. window: how many tokens attention sees, None
+    means all. Where the schedule has slices, they are of unequal length.
     """
 
     schedule: Schedule
@@ -59,7 +62,20 @@ class Case:
     optimizer: OptimizerSpec = field(default_factory=AdamSpec)
     split: Way | None = None
     freezing: Freezing | None = None
+    packed: bool = False
+    window: int | None = None
     name: str = ""
+
+    @property
+    def slice_tokens(self) -> tuple[int, ...] | None:
+        num_slices = self.schedule.num_slices
+        if num_slices == 1:
+            return None
+        return tuple((2, 1, 3)[index % 3] for index in range(num_slices))
+
+    @property
+    def sequence_length(self) -> int:
+        return sum(self.slice_tokens or (_SEQUENCE_LENGTH,))
 
     def __str__(self) -> str:
         schedule = self.schedule
@@ -73,6 +89,9 @@ class Case:
             "clipped": self.clip_norm is not None,
             "ragged": self.ragged,
             "frozen": self.freezing is not None,
+            f"slices of {self.slice_tokens}": self.slice_tokens is not None,
+            "packed": self.packed,
+            f"window of {self.window}": self.window is not None,
         }
         return ", ".join([text, *(name for name, is_on in features.items() if is_on)])
 
@@ -157,19 +176,27 @@ class _World:
     @property
     def oracle(self) -> Hashable:
         """Equal for cases whose single process does the same."""
-        plan = self.plan
+        plan, case = self.plan, self.case
         frozen = None if plan.freezing is None else (plan.freezing, plan.partition)
-        return self.model.fingerprint(), plan.job.model_dump_json(), self.case.ragged, frozen
+        job = plan.job.model_dump_json()
+        return self.model.fingerprint(), job, case.ragged, case.packed, frozen
 
     @classmethod
     def of(cls, case: Case) -> "_World":
         num_stages = case.schedule.num_stages
-        model = tiny_model(max(_MIN_LAYERS, num_stages), tied=case.tied, dropout=case.dropout)
+        model = tiny_model(
+            max(_MIN_LAYERS, num_stages),
+            tied=case.tied,
+            dropout=case.dropout,
+            window=case.window,
+        )
         plan = _plan(case, model)
         return cls(case, model, plan, [_batch(case, step) for step in range(STEPS)])
 
 
-def tiny_model(num_layers: int, *, tied: bool, dropout: float) -> ModelSpec:
+def tiny_model(
+    num_layers: int, *, tied: bool, dropout: float, window: int | None = None
+) -> ModelSpec:
     """Embedding, then attention and two kinds of feed-forward in turn, and a head."""
     inner = ["attention", "mlp", "plain"]
     chosen = [inner[index % 3] for index in range(num_layers - 2)]
@@ -181,6 +208,7 @@ def tiny_model(num_layers: int, *, tied: bool, dropout: float) -> ModelSpec:
             "num_kv_heads": 1,
             "head_dim": 4,
             "qkv_bias": True,
+            "window": window,
             "dropout": dropout,
         },
         "mlp": {"kind": "mlp", "intermediate_size": 12, "dropout": dropout},
@@ -214,7 +242,7 @@ def _plan(case: Case, model: ModelSpec) -> Plan:
     job = JobSpec.model_validate(
         {
             "global_batch_sequences": schedule.num_microbatches * _MICROBATCH_SIZE,
-            "sequence_length": _SEQUENCE_LENGTH,
+            "sequence_length": case.sequence_length,
             "dtypes": dict.fromkeys(
                 ("parameters", "gradients", "optimizer", "activations"), "float64"
             ),
@@ -235,7 +263,8 @@ def _plan(case: Case, model: ModelSpec) -> Plan:
         partition=tuple(pairwise(cuts)),
         devices=tuple((f"cpu:{worker}",) for worker in range(schedule.num_workers)),
         microbatch_size=_MICROBATCH_SIZE,
-        sequence_length=_SEQUENCE_LENGTH,
+        sequence_length=case.sequence_length,
+        slice_tokens=case.slice_tokens,
         job=job,
         tied=((0, schedule.num_stages - 1),) if is_tied else (),
         schedule=schedule,
@@ -249,10 +278,13 @@ def _batch(case: Case, step: int) -> list[dict[str, Tensor]]:
     microbatches = []
     for index in range(case.schedule.num_microbatches):
         extra = index % 3 if case.ragged else 0
-        shape = (_MICROBATCH_SIZE + extra, _SEQUENCE_LENGTH + extra)
+        shape = (_MICROBATCH_SIZE + extra, case.sequence_length + extra)
         inputs, targets = torch.randint(_VOCABULARY_SIZE, (2, *shape), generator=generator)
         targets[0, : 1 + index % 4] = -100
         microbatches.append({"inputs": inputs, "targets": targets})
+        if case.packed:
+            begins = torch.rand(shape, generator=generator) < 0.3
+            microbatches[-1]["documents"] = begins.cumsum(1)
     return microbatches
 
 
@@ -272,7 +304,9 @@ def _train_alone(world: _World) -> _Trace:
             left_out = _left_out(world.plan, layers, step, index)
             for layer_index, layer in layers.items():
                 torch.manual_seed(key(job.seed, step, layer_index, index))
-                x = functional_call(layer, left_out[layer_index], (x,))
+                takes_documents = "documents" in signature(layer.forward).parameters
+                documents = (microbatch.get("documents"),) if takes_documents else ()
+                x = functional_call(layer, left_out[layer_index], (x, *documents))
             logits, targets = x.flatten(0, 1), microbatch["targets"].flatten()
             loss = functional.cross_entropy(logits, targets, reduction="sum")
             if loss.requires_grad:

@@ -13,6 +13,7 @@ from evener.ir.schedule import Schedule
 from evener.modules.backward_split import Way, split_backward
 from evener.modules.layers import LayerSource
 from evener.modules.optimizer import OptimizerFactory
+from evener.modules.sliceable import require_sliceable
 from evener.modules.stage import Stage
 
 
@@ -57,10 +58,15 @@ def build_worker_model(
     autocast: torch.dtype | None = None,
     split: Way | None = None,
 ) -> WorkerModel:
-    """Build the stages that ``schedule`` gives to ``worker``; only their layers are made."""
+    """Build the stages that ``schedule`` gives to ``worker``; only their layers are made.
+
+    Raises UsageError if the schedule has slices and one of these layers cannot be sliced.
+    """
     own = schedule.stages_of_worker[worker]
     split_stages = {action.stage for action in schedule.workers[worker] if action.kind is Kind.I}
     modules = source.build(layer for stage in own for layer in range(*partition[stage]))
+    if schedule.num_slices > 1:
+        require_sliceable({source.names[layer]: module for layer, module in modules.items()})
     for module in modules.values():
         module.to(device)
     tied = {name for shared in names.tied for name in shared.names}

@@ -4,14 +4,16 @@ Shapes: B sequences, T tokens, D hidden size, V vocabulary.
 """
 
 from collections.abc import Callable, Iterable
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from evener.errors import SpecError, Violation
+from evener.errors import SpecError, UsageError, Violation
 from evener.modules.attention import Attention, LatentAttention
 from evener.modules.feedforward import Mlp, Moe
 from evener.modules.mamba import Mamba1, Mamba2
+from evener.modules.slice_context import SliceContext
 from evener.modules.weights import draw_weights, linear
 from evener.spec.layers import (
     AttentionSpec,
@@ -41,7 +43,7 @@ class Embedding(nn.Module):
         return self.dropout(self.tokens(tokens_BT))
 
 
-class Residual(nn.Module):
+class _Residual(nn.Module):
     """``x + dropout(post_norm(inner(norm(x))))``: a normalised layer added to its input.
 
     The inner module is registered under its kind's short name: ``attn``, ``mlp``, ``moe``,
@@ -56,10 +58,46 @@ class Residual(nn.Module):
         self.post_norm = _norm(model) if model.post_norm else nn.Identity()
         self.dropout = nn.Dropout(dropout)
 
-    def forward(self, x_BTD: Tensor) -> Tensor:
+    def _added(self, x_BTD: Tensor, *mixing: Any) -> Tensor:
         inner = self._modules[self.inner_name]
         assert inner is not None, "it was registered"
-        return x_BTD + self.dropout(self.post_norm(inner(self.norm(x_BTD))))
+        return x_BTD + self.dropout(self.post_norm(inner(self.norm(x_BTD), *mixing)))
+
+
+class FeedForward(_Residual):
+    """A residual layer that works on each token alone."""
+
+    def forward(self, x_BTD: Tensor) -> Tensor:
+        return self._added(x_BTD)
+
+
+class SelfAttention(_Residual):
+    """A residual layer in which tokens see one another, within documents and over slices."""
+
+    def forward(
+        self,
+        x_BTD: Tensor,
+        documents: Tensor | None = None,
+        slice_context: SliceContext | None = None,
+    ) -> Tensor:
+        return self._added(x_BTD, documents, slice_context)
+
+
+class StateSpace(_Residual):
+    """A residual layer whose state runs through the whole sequence."""
+
+    why_not_sliced = "its state runs through all tokens of a sequence"
+
+    def forward(
+        self,
+        x_BTD: Tensor,
+        documents: Tensor | None = None,
+        slice_context: SliceContext | None = None,
+    ) -> Tensor:
+        if documents is not None:
+            raise UsageError("the batch cannot go through a Mamba layer", [_PACKED_STATE])
+        assert slice_context is None, "a stage with this layer is never sliced"
+        return self._added(x_BTD)
 
 
 class Block(nn.Module):
@@ -70,8 +108,13 @@ class Block(nn.Module):
         self.mixer = mixer
         self.feedforward = feedforward
 
-    def forward(self, x_BTD: Tensor) -> Tensor:
-        return self.feedforward(self.mixer(x_BTD))
+    def forward(
+        self,
+        x_BTD: Tensor,
+        documents: Tensor | None = None,
+        slice_context: SliceContext | None = None,
+    ) -> Tensor:
+        return self.feedforward(self.mixer(x_BTD, documents, slice_context))
 
 
 class Head(nn.Module):
@@ -108,19 +151,24 @@ def build_layer(model: ModelSpec, spec: LayerSpec) -> nn.Module:
             return Block(build_layer(model, spec.mixer), build_layer(model, spec.feedforward))
         case AttentionSpec():
             kind = Attention if spec.latent is None else LatentAttention
-            return Residual("attn", kind(spec, width), spec.dropout, model)
+            return SelfAttention("attn", kind(spec, width), spec.dropout, model)
         case MlpSpec():
-            return Residual("mlp", Mlp(spec, width, spec.intermediate_size), spec.dropout, model)
+            mlp = Mlp(spec, width, spec.intermediate_size)
+            return FeedForward("mlp", mlp, spec.dropout, model)
         case MoeSpec():
-            return Residual("moe", Moe(spec, width), spec.dropout, model)
+            return FeedForward("moe", Moe(spec, width), spec.dropout, model)
         case MambaSpec():
-            return Residual("mamba", Mamba2(spec, width), spec.dropout, model)
+            return StateSpace("mamba", Mamba2(spec, width), spec.dropout, model)
         case Mamba1Spec():
-            return Residual("mamba", Mamba1(spec, width), spec.dropout, model)
+            return StateSpace("mamba", Mamba1(spec, width), spec.dropout, model)
         case OpaqueSpec():
             raise SpecError(_cannot_build(model.name), [Violation(_OPAQUE)])
 
 
+_PACKED_STATE = (
+    'it has "documents", but a Mamba layer carries its state from one document into the next; give '
+    "sequences of one document each"
+)
 _OPAQUE = 'a layer of kind "module" is not described; give the module itself instead of its spec'
 
 

@@ -32,7 +32,7 @@ class Pass:
     inputs: leaves whose gradients go to the stage before.
     roots: where the backward starts: gradient edges, so that outputs can be freed once sent, or
         tensors if the split needs them. gradient_of: per root, its index among the gradients that
-        come from the next stage; None for the loss.
+        are received; None for the loss.
     """
 
     inputs: list[Tensor]
@@ -100,6 +100,14 @@ class Stage(nn.Module):
         if self._split is None or not self._split.needs_outputs:
             roots = [get_gradient_edge(root) for root in roots]
         return Pass(inputs, roots, [None if is_loss else i for i in chosen])
+
+    def lead_to(self, cell: Pass, tensors: Sequence[Tensor]) -> None:
+        """Start the backward at ``tensors`` too; the last gradients received are theirs."""
+        roots: Any = tensors
+        if self._split is None or not self._split.needs_outputs:
+            roots = map(get_gradient_edge, tensors)
+        cell.roots.extend(roots)
+        cell.gradient_of.extend(range(-len(tensors), 0))
 
     def backward(self, cell: Pass, received: Sequence[Tensor]) -> None:
         """The whole backward: gradients are in ``.grad`` of inputs and parameters."""

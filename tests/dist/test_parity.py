@@ -32,8 +32,8 @@ def test_a_covering_part_of_the_grid() -> None:
 
 
 def random_cases(num_cases: int) -> list[Case]:
-    """Chains of stages without slices: what the executor runs."""
-    drawn = (random_schedule(Random(seed), Limits(num_slices=1)) for seed in count())
+    """Chains of stages, some with slices: what the executor runs."""
+    drawn = (random_schedule(Random(seed), Limits(num_slices=4)) for seed in count())
     chains = (schedule for schedule in drawn if schedule.edges is None)
     return [Case(schedule) for schedule in islice(chains, num_cases)]
 

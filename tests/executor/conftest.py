@@ -50,12 +50,14 @@ class Tiny:
         partition: Sequence[tuple[int, int]],
         *,
         tied: Sequence[tuple[int, int]] = (),
+        slice_tokens: tuple[int, ...] | None = None,
         **job: Any,
     ) -> Plan:
+        sequence_length = sum(slice_tokens or (1,))
         num_layers = partition[-1][1]
         settings = {
             "global_batch_sequences": schedule.num_microbatches,
-            "sequence_length": 1,
+            "sequence_length": sequence_length,
             "optimizer": {"kind": "sgd", "learning_rate": 0.1},
             **job,
         }
@@ -66,7 +68,8 @@ class Tiny:
             partition=tuple(partition),
             devices=tuple((f"cpu:{worker}",) for worker in range(schedule.num_workers)),
             microbatch_size=1,
-            sequence_length=1,
+            sequence_length=sequence_length,
+            slice_tokens=slice_tokens,
             job=JobSpec.model_validate(settings),
             tied=tuple(tied),
             schedule=schedule,

@@ -181,7 +181,7 @@ def test_what_cannot_be_sent_is_refused_where_it_is_made(tiny: Any) -> None:
 @pytest.mark.parametrize(
     ("change", "text"),
     [
-        ({"num_slices": 2}, "it cuts microbatches into 2 slices"),
+        ({"num_slices": 2}, "it has 2 slices, but the numbers of their tokens are not given"),
         ({"edges": ((1, 0),)}, "its stages are not a chain"),
     ],
 )
