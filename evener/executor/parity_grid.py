@@ -21,6 +21,7 @@ CHUNKS = {1: (1, 2, 3, 4), 2: (1, 2, 3), 3: (1, 2), 4: (1, 2)}
 COVERING = ((1, 3), (2, 1), (2, 6), (3, 7), (4, 8))
 """(workers, microbatches) of the small part of the grid."""
 
+SLICING = tuple(entry for entry in SCHEDULES.values() if entry.slicer is not None)
 WHOLE_MICROBATCHES = tuple(entry for entry in SCHEDULES.values() if entry.slicer is None)
 """The schedules that cut no microbatches."""
 
@@ -88,9 +89,15 @@ def all_cases() -> Iterator[Case]:
     yield from _named_schedules()
     yield from _spreads((6, 9))
     yield from _features()
-    for holders in SLICED:
-        for num_slices in SLICES:
+    for num_slices in SLICES:
+        for holders in SLICED:
             yield from _sliced(holders, num_slices)
+        for entry in SLICING:
+            for num_workers in CHUNKS:
+                for num_microbatches in (1, 2, 5):
+                    for schedule in _of_slices(entry, num_workers, num_microbatches, num_slices):
+                        yield Case(schedule, packed=True, window=3)
+                        yield Case(schedule)
 
 
 def covering_cases() -> Iterator[Case]:
@@ -101,10 +108,14 @@ def covering_cases() -> Iterator[Case]:
             yield from list(_shapes(entry, num_workers, num_microbatches))[-1:]
     yield from _spreads((7,))
     yield from _features()
-    for index, holders in enumerate(SLICED):
-        for num_slices in SLICES:
+    for num_slices in SLICES:
+        for index, holders in enumerate(SLICED):
             cases = list(_sliced(holders, num_slices))
             yield cases[(3 * index + num_slices) % len(cases)]
+        for entry in SLICING:
+            for num_workers in (2, 4)[num_slices % 2 :]:
+                for schedule in list(_of_slices(entry, num_workers, 2, num_slices))[-1:]:
+                    yield Case(schedule, packed=True, window=3)
 
 
 def _named_schedules() -> Iterator[Case]:
@@ -119,6 +130,15 @@ def _shapes(entry: ScheduleEntry, num_workers: int, num_microbatches: int) -> It
         shape = ScheduleShape(num_workers, num_microbatches, num_chunks)
         if entry.unsupported(shape) is None:
             yield Case(entry(shape))
+
+
+def _of_slices(
+    entry: ScheduleEntry, num_workers: int, num_microbatches: int, num_slices: int
+) -> Iterator[Schedule]:
+    for num_chunks in CHUNKS[num_workers]:
+        shape = ScheduleShape(num_workers, num_microbatches, num_chunks, num_slices)
+        if entry.unsupported(shape) is None:
+            yield entry(shape)
 
 
 def _spreads(microbatches: Sequence[int]) -> Iterator[Case]:

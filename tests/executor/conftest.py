@@ -54,6 +54,8 @@ class Tiny:
         **job: Any,
     ) -> Plan:
         sequence_length = sum(slice_tokens or (1,))
+        if schedule.num_slices == 1:
+            slice_tokens = None
         num_layers = partition[-1][1]
         settings = {
             "global_batch_sequences": schedule.num_microbatches,
