@@ -20,7 +20,7 @@ from evener.ir.timeline import Timeline
 class SideCall:
     """What a callable knows of the place from which it is called.
 
-    worker, stage, microbatch: of the action; microbatch is None where the plan names none.
+    worker, stage, microbatch, slice: of the action; the last two are None where it names none.
     stages: the stages that the worker holds, by index.
     bubble_ns: how long the bubble is expected to last that the action stands in, together with
         other side work there; None if nothing is expected (see ``TrainOptions.expected``).
@@ -29,6 +29,7 @@ class SideCall:
     worker: int
     stage: int
     microbatch: int | None
+    slice: int | None
     stages: Mapping[int, nn.Module]
     bubble_ns: int | None
 
@@ -57,7 +58,7 @@ def side_calls(
 
     def call(action: Action, following: Action | None) -> Callable[[], None]:
         bubble_ns = tail_ns if _is_end(following) else bubbles_ns.get(following)
-        place = SideCall(worker, action.stage, action.microbatch, stages, bubble_ns)
+        place = SideCall(worker, action.stage, action.microbatch, action.slice, stages, bubble_ns)
         return partial(side_work[str(action.name)], place)
 
     return tuple(
