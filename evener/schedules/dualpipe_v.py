@@ -33,14 +33,17 @@ def _write(program: VProgram) -> None:
     below = program.num_workers - 1 - program.worker  # workers between this one and the turn
     _fill(program, below)
     for _ in range(program.num_microbatches - 2 * program.num_workers + program.worker + 1):
-        program.forward(0)
-        program.backward(1)
-        program.forward(1)
-        program.backward(0)
+        with program.braid():
+            program.forward(0)
+            program.backward(1)
+        with program.braid():
+            program.forward(1)
+            program.backward(0)
     for _ in range(below):
         program.backward(1)
-        program.forward(1)
-        program.backward(0)
+        with program.braid():
+            program.forward(1)
+            program.backward(0)
     _drain(program, below)
 
 

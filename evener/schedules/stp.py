@@ -40,8 +40,9 @@ def _write(program: VProgram) -> None:
     num_braids = 2 * num_forwards + 1  # of chunk 0 and chunk 1 in turn, of which one more
     for number in range(num_braids):
         chunk = 1 - number % 2
-        program.forward(chunk)
-        program.back(chunk, put_off=number >= num_braids - program.worker)
+        with program.braid():
+            program.forward(chunk)
+            program.back(chunk, put_off=number >= num_braids - program.worker)
     _last_forwards(program, starts_back=num_forwards >= 0)
     for number in range(2 * below + 1):
         if number % 2 == 0:
@@ -60,13 +61,19 @@ def _fill(program: VProgram, below: int) -> None:
     for _ in range(program.worker + 1):
         program.forward(0)
         program.forward(1)
-    for _ in range(program.worker + 1):
+    if program.worker % 2 == 0:
         program.forward(0)
+    for _ in range((program.worker + 1) // 2):
+        with program.braid():
+            program.forward(0)
+            program.forward(0)
     for _ in range(below):
-        program.forward(1)
-        program.input_grad(1)
-        program.forward(0)
-        program.weight_grad()
+        with program.braid():
+            program.forward(1)
+            program.input_grad(1)
+        with program.braid():
+            program.forward(0)
+            program.weight_grad()
 
 
 def _last_forwards(program: VProgram, *, starts_back: bool) -> None:
@@ -81,8 +88,9 @@ def _last_forwards(program: VProgram, *, starts_back: bool) -> None:
             program.back(0, put_off=missing > 0)
             missing -= 1
         starts_back = True
-        program.forward(1)
-        program.input_grad(1)
+        with program.braid():
+            program.forward(1)
+            program.input_grad(1)
     for number in range(2 * (program.worker + 1)):
         program.back(number % 2, put_off=missing > 0)
         missing -= 1

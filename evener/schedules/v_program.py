@@ -5,7 +5,8 @@ back up.
 """
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 from evener.ir.action import Action, Kind
 from evener.ir.schedule import Schedule
@@ -24,6 +25,7 @@ class VProgram:
         self.num_workers = num_workers
         self.num_microbatches = num_microbatches
         self.actions: list[Action] = []
+        self.braids: list[tuple[Action, Action]] = []
         self._stages = (worker, 2 * num_workers - 1 - worker)
         self._num_forward = [0, 0]
         self._num_backward = [0, 0]
@@ -33,6 +35,14 @@ class VProgram:
     def num_put_off(self) -> int:
         """How many W are still owed."""
         return len(self._put_off)
+
+    @contextmanager
+    def braid(self) -> Iterator[None]:
+        """Braid the two actions written inside; a single one stays alone."""
+        first = len(self.actions)
+        yield
+        if len(self.actions) == first + 2:
+            self.braids.append((self.actions[first], self.actions[-1]))
 
     def forwards_left(self, chunk: int) -> int:
         return self.num_microbatches - self._num_forward[chunk]
@@ -76,12 +86,14 @@ def v_schedule(name: str, shape: ScheduleShape, write: Callable[[VProgram], None
     """
     m = shape.num_microbatches
     workers = []
+    braids = set()
     for worker in range(shape.num_workers):
         program = VProgram(worker, shape.num_workers, max(m, 2 * shape.num_workers))
         write(program)
         assert not program.num_put_off, f"{name}: worker {worker} leaves W undone"
         workers.append(tuple(a for a in program.actions if a.microbatch in range(m)))
-    return Schedule(name, shape.num_stages, m, tuple(workers))
+        braids |= {a for a, b in program.braids if {a.microbatch, b.microbatch} <= set(range(m))}
+    return Schedule(name, shape.num_stages, m, tuple(workers), braids=frozenset(braids))
 
 
 def v_step_ns(shape: ScheduleShape, times: StageTimes) -> int:

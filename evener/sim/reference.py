@@ -56,7 +56,9 @@ class EventLoop:
         self.actions = dependencies.actions
         self.worker_of = dependencies.worker_of
         self.match = dependencies.match
-        self.group_of = {i: group for group in dependencies.collectives for i in group}
+        groups = (*dependencies.collectives, *dependencies.braids)
+        self.group_of = {i: group for group in groups for i in group}
+        self.braids = dict(dependencies.braids)
         numbers: dict[Queue, int] = {}
         self.queue_of = [
             numbers.setdefault(self._queue(index), len(numbers))
@@ -105,6 +107,8 @@ class EventLoop:
                 continue  # started by its SEND
             held = self.holds_worker[index]
             self.waiting[self.queue_of[index]].append(index)
+            if index in self.braids:
+                self.waiting[self.queue_of[index]].append(unissued.popleft())
             self._start_first(self.queue_of[index], now)
 
     def _start_first(self, queue: int, now: int) -> None:
@@ -113,9 +117,18 @@ class EventLoop:
             return
         index = self.waiting[queue][0]
         group = self.group_of.get(index, (index,))
-        if not all(self._is_ready(member) for member in group):
+        if index in self.braids:
+            members_ready = self._is_ready(index) and self.num_awaited[self.braids[index]] == 0
+        else:
+            members_ready = all(self._is_ready(member) for member in group)
+        if not members_ready:
             return
-        duration_ns = max(self._duration_ns(member) for member in group)
+        if index in self.braids:
+            duration_ns = self.costs.braid_ns(
+                self.worker_of[index], *(self.actions[member] for member in group)
+            )
+        else:
+            duration_ns = max(self._duration_ns(member) for member in group)
         for member in group:
             self.is_running[self.queue_of[member]] = True
             self._play(member, now, now + duration_ns)
@@ -148,7 +161,7 @@ class EventLoop:
                 heapq.heappush(self.events, (now + delay_ns, index, needy))
             else:
                 self._hear(needy, now)
-        if self.holds_worker[index]:
+        if self.holds_worker[index] and index not in self.braids:
             self._issue(self.worker_of[index], now)
 
     def _hear(self, index: int, now: int) -> None:
