@@ -1,13 +1,11 @@
-"""How long two actions take that run interleaved, so that each one computes while the other waits.
+"""How long two actions take that run interleaved, so that one computes while the other waits.
 
-Both alternate many times (attention, MLP, attention, ...) between computing and waiting for the
-tensor-parallel all-reduce of what was computed.  Computing takes turns on one stream, all-reducing
-on another.  Two such jobs of n alternations each take the longest of four things, once n is large:
-all computing, all all-reducing, and either action by itself.  No order of the units does better, and
-taking turns reaches it: let a period begin with a unit of the first action; the second one follows
-when that has ended, and each all-reduces when its unit has ended and the other does not.  What n
-leaves out is that a braid begins and ends with one unit alone: the last all-reduce, 1/n of them.
-That hides under what runs next.
+Both alternate many times (attention, MLP, attention, ...) between computing a unit and waiting for
+the tensor-parallel all-reduce of what it gave.  Computing is one stream, all-reducing another, and
+the two actions take turns on both.  Such a pair takes the longest of four things: all computing,
+all all-reducing, and either action by itself.  No order of the units does better, and taking turns
+reaches it but for the first and last unit, which have nobody beside them: that is one all-reduce of
+the many, and hides under what the worker runs next.
 
 Source: arXiv 2510.27257, sec. 3, which counts no all-reduce of a braid either.
 """
@@ -20,7 +18,9 @@ from numpy.typing import NDArray
 Times: TypeAlias = int | NDArray[np.int64]
 
 
-def braid_ns(first_ns: Times, second_ns: Times, first_wait_ns: Times, second_wait_ns: Times) -> Times:
+def braid_ns(
+    first_ns: Times, second_ns: Times, first_wait_ns: Times, second_wait_ns: Times
+) -> Times:
     """Time of a braid; integers, or arrays of one shape.
 
     first_ns, second_ns: of each action by itself, its waits included.

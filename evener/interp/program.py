@@ -130,7 +130,9 @@ def _channel_after(dependencies: Dependencies, order: Order) -> list[int]:
     return after
 
 
-def _int32(values: Sequence[int] | Sequence[tuple[int, int]] | NDArray[np.int64]) -> NDArray[np.int32]:
+def _int32(
+    values: Sequence[int] | Sequence[tuple[int, int]] | NDArray[np.int64],
+) -> NDArray[np.int32]:
     return np.array(values, dtype=np.int32)
 
 

@@ -159,9 +159,7 @@ def _wrong_key(number: int, key: str, seen: dict[str, str]) -> list[str]:
     return [f"line {number}: key '{key}' a second time: keep one"] if key in seen else []
 
 
-def _parse_row(
-    number: int, line: str, braids: set[Action], wrong: list[str]
-) -> tuple[Action, ...]:
+def _parse_row(number: int, line: str, braids: set[Action], wrong: list[str]) -> tuple[Action, ...]:
     if line.strip() == _IDLE:
         return ()
     actions = []

@@ -12,10 +12,10 @@ _SENDS = (Kind.SEND_F, Kind.SEND_B)
 def waited_for(timeline: Timeline) -> list[int]:
     """Per action in flat order, the flat index of what ended last of all that it had to wait for.
 
-    That is a need from the rules table (for a collective or a braid: of any of its members), the compute
-    action before it on its worker, or for a message the one before it on the same link; `NOTHING`
-    for an action that waited for none of these. Following the answers from the last action to end
-    gives the critical path of the step.
+    That is a need from the rules table (for a collective or a braid: of any of its members), the
+    compute action before it on its worker, or for a message the one before it on the same link;
+    `NOTHING` for an action that waited for none of these. Following the answers from the last
+    action to end gives the critical path of the step.
     """
     needed = resolve(timeline.schedule)
     before = _listed_before(needed)

@@ -4,23 +4,25 @@ DeepSeek-AI, "DeepSeek-V3 Technical Report", 2024 (arXiv 2412.19437), section 3.
 description of the schedule in the DualPipe repository (github.com/deepseek-ai/DualPipe).
 
 The pairs of F and B that the paper runs as one, so that the messages of one hide under the other,
-stand next to each other here, F first.
+are braids.
 """
+
+from contextlib import nullcontext
 
 from evener.ir.schedule import Schedule
 from evener.schedules.entry import ScheduleEntry, StageTimes
 from evener.schedules.refusals import not_two_chunks, refuse
 from evener.schedules.shape import ScheduleShape
-from evener.schedules.v_program import VProgram, v_schedule, v_step_ns
+from evener.schedules.v_program import VProgram, v_schedule
 
 
 def dualpipe_v(shape: ScheduleShape) -> Schedule:
     """Run down and up a V, a forward of one way beside a backward of the other.
 
-    The published bubble, in which the pair F&B takes the time F&B and ends as one, is
-    (p-1)(F&B+B-3W) of a stage.  Here a forward is sent on before the backward beside it has ended:
-    that leaves (p-1)(tF+tI-tW) for tF = tI = tW.  A worker holds at most 2p + 1 pairs of stage and
-    microbatch.  The published order needs 2p microbatches; fewer are taken from it.
+    Bubble (p-1)(F&B+B-3W) as published, where the braid F&B takes the time F&B of both, for tF and
+    tW no longer than tI; for all times (p-1)(tF + max(tF, tI) + max(0, tI-tW)).  A worker holds at
+    most 2p + 1 pairs of stage and microbatch.  The published order needs 2p microbatches; fewer are
+    taken from it.
 
     Raises ScheduleError unless there are two chunks per worker.
     Source: the DualPipe repository, DualPipeV.
@@ -32,8 +34,9 @@ def dualpipe_v(shape: ScheduleShape) -> Schedule:
 def _write(program: VProgram) -> None:
     below = program.num_workers - 1 - program.worker  # workers between this one and the turn
     _fill(program, below)
-    for _ in range(program.num_microbatches - 2 * program.num_workers + program.worker + 1):
-        with program.braid():
+    for number in range(program.num_microbatches - 2 * program.num_workers + program.worker + 1):
+        # The last stage's first microbatch is at the turn: the worker above waits for its gradient.
+        with program.braid() if below or number else nullcontext():
             program.forward(0)
             program.backward(1)
         with program.braid():
@@ -73,8 +76,11 @@ def _drain(program: VProgram, below: int) -> None:
 
 
 def _makespan_ns(shape: ScheduleShape, times: StageTimes) -> int | None:
-    few = shape.num_microbatches < 2 * shape.num_workers
-    return None if few or times.input_grad_ns > times.forward_ns else v_step_ns(shape, times)
+    p, m = shape.num_workers, shape.num_microbatches
+    if m < 2 * p:
+        return None
+    f, i, w = times.forward_ns, times.input_grad_ns, times.weight_grad_ns
+    return 2 * m * (f + i + w) + (p - 1) * (f + max(f, i) + max(0, i - w))
 
 
 def _peak_in_flight(shape: ScheduleShape) -> tuple[int, ...]:

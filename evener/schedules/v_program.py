@@ -10,7 +10,6 @@ from contextlib import contextmanager
 
 from evener.ir.action import Action, Kind
 from evener.ir.schedule import Schedule
-from evener.schedules.entry import StageTimes
 from evener.schedules.shape import ScheduleShape
 
 
@@ -94,14 +93,3 @@ def v_schedule(name: str, shape: ScheduleShape, write: Callable[[VProgram], None
         workers.append(tuple(a for a in program.actions if a.microbatch in range(m)))
         braids |= {a for a, b in program.braids if {a.microbatch, b.microbatch} <= set(range(m))}
     return Schedule(name, shape.num_stages, m, tuple(workers), braids=frozenset(braids))
-
-
-def v_step_ns(shape: ScheduleShape, times: StageTimes) -> int:
-    """The work of a worker, and p - 1 times what the ramps of a V leave idle.
-
-    With equal times that is (p-1)(tF+tI-tW).  Found by simulation of all times from 1 to 8, and
-    exact where ``stp`` and ``dualpipe_v`` say so.
-    """
-    f, i, w = times.forward_ns, times.input_grad_ns, times.weight_grad_ns
-    idle_ns = max(f, f + i - w, 2 * i - f - w, 2 * f - i - w, i - f, 2 * (f - w))
-    return 2 * shape.num_microbatches * (f + i + w) + (shape.num_workers - 1) * idle_ns
