@@ -119,9 +119,8 @@ def _lane(timeline: Timeline, worker: int, scale: float) -> Iterator[str]:
 
 def _halves(timeline: Timeline, worker: int) -> dict[Action, int]:
     """Which half of the lane an action has that shares its time with the other of its braid."""
-    spans = list(timeline.spans(worker))
-    halves = {}
-    for first, second in pairwise(spans):
+    halves: dict[Action, int] = {}
+    for first, second in pairwise(timeline.spans(worker)):
         if first.action in timeline.schedule.braids and first[1:] == second[1:]:
             halves |= {first.action: 0, second.action: 1}
     return halves
