@@ -9,8 +9,8 @@
     1F0 1B0 1F1 1B1
 
 One line per worker; a worker that does nothing is ``-``.  The two actions of a braid stand in
-brackets: ``(0F3 0B1)``.  ``# slices`` and ``# edges 0>1 0>2`` are
-written only where they are not the default.  Blank lines mean nothing.
+brackets: ``(0F3 0B1)``.  ``# slices`` and ``# edges 0>1 0>2`` are written only where they are not
+the default.  Blank lines mean nothing.
 """
 
 import re

@@ -19,7 +19,9 @@ def waited_for(timeline: Timeline) -> list[int]:
     """
     needed = resolve(timeline.schedule)
     before = _listed_before(needed)
-    groups = (*needed.collectives, *needed.braids)
+    # Where a braid's actions ran one after the other, the second one waited for the first.
+    braids = (pair for pair in needed.braids if len({timeline.start_ns[i] for i in pair}) == 1)
+    groups = (*needed.collectives, *braids)
     group_of = {index: group for group in groups for index in group}
     waited = []
     for index in range(len(needed.actions)):

@@ -59,6 +59,7 @@ class EventLoop:
         groups = (*dependencies.collectives, *dependencies.braids)
         self.group_of = {i: group for group in groups for i in group}
         self.braids = dict(dependencies.braids)
+        self.head_of = {second: first for first, second in dependencies.braids}
         numbers: dict[Queue, int] = {}
         self.queue_of = [
             numbers.setdefault(self._queue(index), len(numbers))
@@ -117,18 +118,9 @@ class EventLoop:
             return
         index = self.waiting[queue][0]
         group = self.group_of.get(index, (index,))
-        if index in self.braids:
-            members_ready = self._is_ready(index) and self.num_awaited[self.braids[index]] == 0
-        else:
-            members_ready = all(self._is_ready(member) for member in group)
-        if not members_ready:
+        if not all(self._is_ready(member) for member in group):
             return
-        if index in self.braids:
-            duration_ns = self.costs.braid_ns(
-                self.worker_of[index], *(self.actions[member] for member in group)
-            )
-        else:
-            duration_ns = max(self._duration_ns(member) for member in group)
+        duration_ns = max(self._duration_ns(member) for member in group)
         for member in group:
             self.is_running[self.queue_of[member]] = True
             self._play(member, now, now + duration_ns)
@@ -140,7 +132,8 @@ class EventLoop:
     def _is_ready(self, index: int) -> bool:
         queue = self.queue_of[index]
         waiting = self.waiting[queue]
-        is_first = bool(waiting) and waiting[0] == index and not self.is_running[queue]
+        first = self.head_of.get(index, index)
+        is_first = bool(waiting) and waiting[0] == first and not self.is_running[queue]
         return is_first and self.num_awaited[index] == 0
 
     def _play(self, index: int, start_ns: int, end_ns: int) -> None:
@@ -177,6 +170,10 @@ class EventLoop:
 
     def _duration_ns(self, index: int) -> int:
         action, worker = self.actions[index], self.worker_of[index]
+        if index in self.braids:
+            return self.costs.braid_ns(worker, action, self.actions[self.braids[index]])
+        if index in self.head_of:
+            return 0  # that of the braid is told by its first action
         if action.kind in SENDS:
             return self.costs.message_ns(worker, self.worker_of[self.match[index]], action)
         return self.costs.action_ns(worker, action)

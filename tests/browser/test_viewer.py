@@ -9,7 +9,7 @@ from playwright.sync_api import Page
 
 from evener.cost.table import CostTable
 from evener.ir.text import parse_schedule
-from evener.report import ReportData, build_report
+from evener.report import ReportData, Summary, build_report
 from evener.report.waits import path_to, waited_for
 from evener.sim import simulate
 
@@ -105,7 +105,7 @@ def test_hover_tells_times_cause_and_difference(open_report: Open, two_workers: 
 
 def test_both_actions_of_a_braid_are_seen_and_hit(open_report: Open) -> None:
     timeline = simulate(parse_schedule(BRAIDED), CostTable.uniform(1, 2, backward_ns=2))
-    page = open_report(build_report(timeline))
+    page = open_report(build_report(timeline, summary=Summary("braided")))
     first = move_to(page, "0F1")
     assert page.locator("#tip p").inner_text() == "0F1 forward, stage 0, microbatch 1"
     second = move_to(page, "1B0")
