@@ -19,10 +19,11 @@ from evener.schedules.v_program import VProgram, v_schedule
 def dualpipe_v(shape: ScheduleShape) -> Schedule:
     """Run down and up a V, a forward of one way beside a backward of the other.
 
-    Bubble (p-1)(F&B+B-3W) as published, where the braid F&B takes the time F&B of both, for tF and
-    tW no longer than tI; for all times (p-1)(tF + max(tF, tI) + max(0, tI-tW)).  A worker holds at
-    most 2p + 1 pairs of stage and microbatch.  The published order needs 2p microbatches; fewer are
-    taken from it.
+    Bubble (p-1)(F&B+B-3W) as published, where the braid F&B takes the time F&B of both, for
+    tF = tI >= tW; for tF >= tI it is (p-1)(2tF + max(0, tI-tW)).  With tI > tF every worker but one
+    idles for another tI - tF, less at most one tF in all, since the last stage's first F is alone.
+    A worker holds at most 2p + 1 pairs of stage and microbatch.  The published order needs 2p
+    microbatches; fewer are taken from it.
 
     Raises ScheduleError unless there are two chunks per worker.
     Source: the DualPipe repository, DualPipeV.
@@ -80,7 +81,8 @@ def _makespan_ns(shape: ScheduleShape, times: StageTimes) -> int | None:
     if m < 2 * p:
         return None
     f, i, w = times.forward_ns, times.input_grad_ns, times.weight_grad_ns
-    return 2 * m * (f + i + w) + (p - 1) * (f + max(f, i) + max(0, i - w))
+    late_ns = max(0, (p - 1) * (i - f) - f)
+    return 2 * m * (f + i + w) + (p - 1) * (2 * f + max(0, i - w)) + late_ns
 
 
 def _peak_in_flight(shape: ScheduleShape) -> tuple[int, ...]:
