@@ -98,8 +98,11 @@ def exposed_all_reduces(name: str, shape: ScheduleShape, *, all_reduce_ns: int) 
     return [(busy - 2 * shape.num_microbatches * 30) / all_reduce_ns for busy in busy_ns]
 
 
+FROM_3P_1_ON = [(1, 2), (1, 4), (2, 5), (2, 12), (3, 8), (3, 9), (4, 11), (4, 24), (5, 15)]
+
+
 @pytest.mark.parametrize("all_reduce_ns", [1, 3, 10])
-@pytest.mark.parametrize(("p", "m"), [(1, 4), (2, 6), (2, 12), (3, 9), (4, 12), (4, 24), (5, 15)])
+@pytest.mark.parametrize(("p", "m"), FROM_3P_1_ON)
 def test_all_reduces_hide_in_braids(p: int, m: int, all_reduce_ns: int) -> None:
     # Published, in all-reduces: at most 2p + 1 for STP, 2m for interleaved 1F1B, 4m for ZB-V.
     # STP: 2p forwards of the fill, and one more where p + 1 - w of chunk 0 leave one alone.
@@ -112,7 +115,7 @@ def test_all_reduces_hide_in_braids(p: int, m: int, all_reduce_ns: int) -> None:
 
 
 @pytest.mark.parametrize("all_reduce_ns", [1, 3, 10])
-@pytest.mark.parametrize(("p", "m"), [(1, 4), (2, 6), (2, 12), (3, 9), (4, 12), (4, 24), (5, 15)])
+@pytest.mark.parametrize(("p", "m"), FROM_3P_1_ON)
 def test_bubbles_of_both_parallelisms_add_up(p: int, m: int, all_reduce_ns: int) -> None:
     # The last worker ends the step: (p-1)(F+AR+I-W) of the pipeline, and 2p + 1 AR (even p: 2p).
     step_ns = simulate(
@@ -120,6 +123,29 @@ def test_bubbles_of_both_parallelisms_add_up(p: int, m: int, all_reduce_ns: int)
     ).step_ns
     pipeline_ns = (p - 1) * (10 + all_reduce_ns)
     assert step_ns == 2 * m * 30 + pipeline_ns + (2 * p + p % 2) * all_reduce_ns
+
+
+@pytest.mark.parametrize("all_reduce_ns", [0, 3, 10])
+def test_one_worker_with_and_without_braids(all_reduce_ns: int) -> None:
+    # 0F0 1F0 0F1 (1F1 1B0) (0F2 0B0) (1F2 1B1) (0F3 0B1) (1F3 1B2) 0B2 1B3 0B3
+    # 8 F of 10 and 8 B of 20 compute for 240.  Each F all-reduces: 3 stand alone, 5 beside a B.
+    schedule = stp(ScheduleShape(1, 4, 2))
+    costs = tensor_parallel_costs(1, all_reduce_ns=all_reduce_ns)
+    assert simulate(schedule, costs).step_ns == 240 + 3 * all_reduce_ns
+    in_turn = replace(schedule, braids=frozenset())
+    assert simulate(in_turn, costs).step_ns == 240 + 8 * all_reduce_ns
+
+
+@pytest.mark.parametrize("all_reduce_ns", [0, 3, 10])
+def test_two_workers_with_and_without_braids(all_reduce_ns: int) -> None:
+    # Worker 1: 1F0 2F0 1F1 2F1 (1F2 1F3) (2F2 2B0) (1F4 1B0) (2F3 2B1) (1F5 1B1) (2F4 2I2) 1B2
+    # (2F5 2I3) 1B3 2B4 1B4 2B5 1B5 2W2 2W3.  It waits for 0F0, 10 and an all-reduce, and then for
+    # nobody: 12 F, I and W of 10 compute for 360.  Of its 12 F and 2 I 4 stand alone.
+    schedule = stp(ScheduleShape(2, 6, 2))
+    costs = tensor_parallel_costs(2, all_reduce_ns=all_reduce_ns)
+    assert simulate(schedule, costs).step_ns == (10 + all_reduce_ns) + 360 + 4 * all_reduce_ns
+    in_turn = replace(schedule, braids=frozenset())
+    assert simulate(in_turn, costs).step_ns == (10 + all_reduce_ns) + 360 + 14 * all_reduce_ns
 
 
 def test_other_chunks_are_refused_with_a_way_out() -> None:
