@@ -92,7 +92,10 @@ def makespans(schedule: Schedule, costs: CostTable, time_ns: Int) -> Int:
     if time_ns.shape[1:] != costs.time_ns.shape:
         raise UsageError(_other_times(time_ns, costs))
     prices = price_classes(layout, schedule, costs)
-    durations_ns = _action_times_ns(layout, costs, time_ns)
+    worker, stage, kind = layout.times
+    durations_ns = np.ascontiguousarray(time_ns[:, worker, stage, kind])
+    if layout.braids.size:
+        _charge_braids(durations_ns, layout, costs, time_ns)
     fixed = layout.is_send | layout.is_receive
     fixed[[number for number, _ in layout.named]] = True
     durations_ns[:, fixed] = prices.duration_ns[fixed]
@@ -119,14 +122,16 @@ def price_classes(layout: Layout, schedule: Schedule, costs: CostTable) -> Costs
         passing_ns = np.zeros_like(latency_ns)
     wire_ns = latency_ns + passing_ns
 
-    duration_ns = _action_times_ns(layout, costs, costs.time_ns[None])[0]
-    delay_ns = wire_ns[layout.wire]
+    worker, stage, kind = layout.times
+    duration_ns, delay_ns = costs.time_ns[worker, stage, kind], wire_ns[layout.wire]
+    if layout.braids.size:
+        _charge_braids(duration_ns[None], layout, costs, costs.time_ns[None])
     delay_ns[layout.is_receive] = latency_ns[layout.wire[layout.is_receive]]
     delay_ns[layout.is_send] = 0
     duration_ns[layout.is_send] = passing_ns[layout.wire[layout.is_send]]
     costs.require_side_times([action for _, action in layout.named])
     for number, action in layout.named:
-        duration_ns[number] = costs.action_ns(int(layout.times[0, number]), action)
+        duration_ns[number] = costs.action_ns(int(worker[number]), action)
     _require_countable(int(duration_ns.max(initial=0)) + int(wire_ns.max(initial=0)), schedule)
     return Costs(
         duration_ns=duration_ns,
@@ -138,22 +143,20 @@ def price_classes(layout: Layout, schedule: Schedule, costs: CostTable) -> Costs
     )
 
 
-def _action_times_ns(layout: Layout, costs: CostTable, time_ns: Int) -> Int:
-    """int64[batch, class], times of actions under int64[batch, worker, stage, kind]."""
-    worker, stage, kind = layout.times
-    times_ns = np.ascontiguousarray(time_ns[:, worker, stage, kind])
+def _charge_braids(durations_ns: Int, layout: Layout, costs: CostTable, time_ns: Int) -> None:
+    """Charge the second action of each braid with the time of both, the first with none.
+
+    durations_ns: int64[batch, class], changed in place.
+    time_ns: int64[batch, worker, stage, kind], where they come from.
+    """
     second, front_stage, front_kind = layout.braids
-    if len(second):
-        front = (worker[second], front_stage, front_kind)
-        cell = (worker[second], stage[second], kind[second])
-        waits_ns = np.zeros_like(costs.time_ns)
-        if costs.all_reduce_ns is not None:
-            waits_ns = costs.all_reduce_ns
-        times_ns[:, second] = braid_ns(
-            time_ns[:, *front], time_ns[:, *cell], waits_ns[front], waits_ns[cell]
-        )
-        times_ns[:, layout.is_braid_head] = 0
-    return times_ns
+    worker, stage, kind = layout.times[:, second]
+    front, cell = (worker, front_stage, front_kind), (worker, stage, kind)
+    waits_ns = np.zeros_like(costs.time_ns) if costs.all_reduce_ns is None else costs.all_reduce_ns
+    durations_ns[:, second] = braid_ns(
+        time_ns[:, *front], time_ns[:, *cell], waits_ns[front], waits_ns[cell]
+    )
+    durations_ns[:, layout.is_braid_head] = 0
 
 
 def _change_bytes(layout: Layout, effects: Int, costs: CostTable) -> Int:
