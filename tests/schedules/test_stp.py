@@ -118,11 +118,13 @@ def test_all_reduces_hide_in_braids(p: int, m: int, all_reduce_ns: int) -> None:
 @pytest.mark.parametrize(("p", "m"), FROM_3P_1_ON)
 def test_bubbles_of_both_parallelisms_add_up(p: int, m: int, all_reduce_ns: int) -> None:
     # The last worker ends the step: (p-1)(F+AR+I-W) of the pipeline, and 2p + 1 AR (even p: 2p).
-    step_ns = simulate(
-        stp(ScheduleShape(p, m, 2)), tensor_parallel_costs(p, all_reduce_ns=all_reduce_ns)
-    ).step_ns
-    pipeline_ns = (p - 1) * (10 + all_reduce_ns)
-    assert step_ns == 2 * m * 30 + pipeline_ns + (2 * p + p % 2) * all_reduce_ns
+    shape, costs = ScheduleShape(p, m, 2), tensor_parallel_costs(p, all_reduce_ns=all_reduce_ns)
+    pipeline_ns = 2 * m * 30 + (p - 1) * (10 + all_reduce_ns)
+    step_ns = simulate(stp(shape), costs).step_ns
+    assert step_ns == pipeline_ns + (2 * p + p % 2) * all_reduce_ns
+    # ZB-V, as it is searched here, waits as long and hides none.
+    zb_v_ns = simulate(SCHEDULES["zb_v"](shape), costs).step_ns
+    assert zb_v_ns == pipeline_ns + 4 * m * all_reduce_ns
 
 
 @pytest.mark.parametrize("all_reduce_ns", [0, 3, 10])
