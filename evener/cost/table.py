@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
+from evener.cost.braid import braid_ns
 from evener.cost.network import transfer_ns
 from evener.errors import ProfileError
 from evener.ir.action import Action, Kind
@@ -28,6 +29,9 @@ class CostTable:
     memory: bytes per stage and resource, and what each worker holds from the start.
     side_ns: time of an X action by its name.
     tied_ns: time of ``<s>REDUCE><t>`` by (s, t); pairs left out take ``time_ns`` of s.
+    all_reduce_ns: int64[worker, stage, kind], the part of ``time_ns`` in which an action by itself
+        only waits for its tensor-parallel all-reduces; in a braid the other action runs then.
+        None means no such part.
     """
 
     time_ns: NDArray[np.int64]
@@ -38,6 +42,7 @@ class CostTable:
     memory: MemoryTable
     side_ns: Mapping[str, int] = field(default_factory=dict)
     tied_ns: Mapping[tuple[int, int], int] = field(default_factory=dict)
+    all_reduce_ns: NDArray[np.int64] | None = None
 
     @property
     def num_workers(self) -> int:
@@ -60,6 +65,13 @@ class CostTable:
             if pair in self.tied_ns:
                 return self.tied_ns[pair]
         return int(self.time_ns[worker, action.stage, KIND_INDEX[action.kind]])
+
+    def braid_ns(self, worker: int, first: Action, second: Action) -> int:
+        """Time of two actions of a worker that run interleaved; see ``cost.braid``."""
+        cells = [(worker, action.stage, KIND_INDEX[action.kind]) for action in (first, second)]
+        times_ns = [int(self.time_ns[cell]) for cell in cells]
+        waits_ns = [0 if self.all_reduce_ns is None else int(self.all_reduce_ns[c]) for c in cells]
+        return int(braid_ns(*times_ns, *waits_ns))
 
     def require_side_times(self, actions: Iterable[Action]) -> None:
         """Raise ProfileError that names all side work among the actions without a time."""

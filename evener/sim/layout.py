@@ -27,6 +27,8 @@ class Layout:
     wire: [class], on which wire its first need arrives, or a SEND leaves; 0 is none.
     wires: [4, wire], source worker, target worker, stage and whether it carries an activation.
     is_send, is_receive: bool[class].
+    is_braid_head: bool[class], the first actions of braids: their time is that of the second.
+    braids: [3, class], the classes of second actions, with stage and kind of the first.
     named: classes whose time ``CostTable.time_ns`` does not hold, with one action of each.
     at_start, at_end: [4, effect], class, resource, stage and sign of what is taken or given back.
     """
@@ -38,6 +40,8 @@ class Layout:
     wires: Int
     is_send: NDArray[np.bool_]
     is_receive: NDArray[np.bool_]
+    is_braid_head: NDArray[np.bool_]
+    braids: Int
     named: tuple[tuple[int, Action], ...]
     at_start: Int
     at_end: Int
@@ -85,11 +89,25 @@ def _lay_out(program: Program) -> Layout:
     wire[senders] = wire_of_send
 
     way, lane, special = _ways(program, is_receive), _lanes(program), _special(program)
+    front = np.full(num_actions, -1, dtype=np.int64)  # of a braid's second action, the first
+    front[program.braids[:, 1]] = program.braids[:, 0]
+    front_stage, front_kind = (
+        np.where(front >= 0, column[front], -1) for column in (program.stage, program.kind)
+    )
     num_more = np.bincount(owner[~needs.is_first], minlength=num_actions)
     columns = (program.worker, program.stage, program.kind)
     class_of, example = number_rows(
-        *columns, program.memory_step, way, num_more, lane, wire, special
+        *columns,
+        program.memory_step,
+        way,
+        num_more,
+        lane,
+        wire,
+        special,
+        front_stage,
+        front_kind,
     )
+    seconds = np.flatnonzero(front[example] >= 0)
     classes = Classes(
         way=way[example],
         lane=_index(lane[example]),
@@ -106,6 +124,8 @@ def _lay_out(program: Program) -> Layout:
         wires=wires,
         is_send=is_send[example],
         is_receive=is_receive[example],
+        is_braid_head=np.isin(example, program.braids[:, 0]),
+        braids=np.stack([seconds, front_stage[example][seconds], front_kind[example][seconds]]),
         named=tuple((number, program.actions[example[number]]) for number in named),
         at_start=_effects([step.at_start for step in steps]),
         at_end=_effects([step.at_end for step in steps]),
@@ -176,6 +196,8 @@ def _ways(program: Program, is_receive: NDArray[np.bool_]) -> NDArray[np.int8]:
     is_last[:-1] &= in_order[:-1] != in_order[1:]
     way[program.order[is_member]] = MEMBER
     way[program.order[is_last]] = LAST_MEMBER
+    way[program.braids[:, 0]] = MEMBER
+    way[program.braids[:, 1]] = LAST_MEMBER
     return way
 
 

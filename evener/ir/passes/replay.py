@@ -27,11 +27,13 @@ def unit_durations(worker: int, action: Action) -> int:
 def end_times(schedule: Schedule, durations_ns: Durations | None) -> list[int]:
     """When every action ends, in flat order. Raises ScheduleError if the schedule gets stuck.
 
-    A compute action takes at least 1, so that two ends on one worker never coincide.
+    A compute action takes at least 1, so that two ends on one worker never coincide, but those of
+    a braid: it takes the time of both.
     """
     duration = durations_ns or unit_durations
     dependencies, order = require_order(schedule)
-    group_of = {index: group for group in dependencies.collectives for index in group}
+    groups = (*dependencies.collectives, *dependencies.braids)
+    group_of = {index: group for group in groups for index in group}
     end = [0] * len(dependencies.actions)
     for index in order.order:
         action = dependencies.actions[index]
