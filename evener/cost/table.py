@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
+from evener.cost.braid import braid_ns
 from evener.cost.network import transfer_ns
 from evener.errors import ProfileError, UsageError
 from evener.ir.action import Action, Kind
@@ -57,6 +58,9 @@ class CostTable:
     single_ns: times of single actions, in place of all of the above; messages have none.
     slices: where the slices of a microbatch differ, what stands in place of ``time_ns``,
         ``forward_bytes`` and ``backward_bytes`` for actions on a slice.
+    all_reduce_ns: int64[worker, stage, kind], the part of ``time_ns`` in which an action by itself
+        only waits for its tensor-parallel all-reduces; in a braid the other action runs then.
+        None means no such part.
     """
 
     time_ns: NDArray[np.int64]
@@ -69,6 +73,7 @@ class CostTable:
     tied_ns: Mapping[tuple[int, int], int] = field(default_factory=dict)
     single_ns: Mapping[Action, int] = field(default_factory=dict)
     slices: SliceCosts | None = None
+    all_reduce_ns: NDArray[np.int64] | None = None
 
     @property
     def num_workers(self) -> int:
@@ -96,6 +101,20 @@ class CostTable:
         if self.slices is not None and action.slice is not None:
             return int(self.slices.time_ns[worker, action.stage, kind, action.slice])
         return int(self.time_ns[worker, action.stage, kind])
+
+    def together_ns(self, worker: int, actions: Sequence[Action]) -> int:
+        """Time of an action of a worker, or of two that run interleaved; see ``cost.braid``."""
+        times_ns = [self.action_ns(worker, action) for action in actions]
+        if len(actions) == 1:
+            return times_ns[0]
+        waits_ns = [0, 0]
+        if self.all_reduce_ns is not None:
+            cells = [(worker, action.stage, KIND_INDEX[action.kind]) for action in actions]
+            waits_ns = [
+                min(int(self.all_reduce_ns[cell]), time_ns)
+                for cell, time_ns in zip(cells, times_ns, strict=True)
+            ]
+        return int(braid_ns(*times_ns, *waits_ns))
 
     def require_side_times(self, actions: Iterable[Action]) -> None:
         """Raise ProfileError that names all side work among the actions without a time."""

@@ -86,6 +86,9 @@ def emulate(
     problems = _problems(schedule, costs, clock, steps, make_engine)
     if problems:
         raise UsageError("this cannot be emulated", problems)
+    if clock == "measured":
+        # A real model runs the actions of a braid one after the other.
+        schedule = replace(schedule, braids=frozenset())
     emulation = _Emulation(schedule, costs, clock, steps, make_engine)
     parts = run_workers(emulation.run, schedule.num_workers, timeout_s=timeout_s)
     return tuple(

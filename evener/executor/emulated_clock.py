@@ -27,7 +27,9 @@ class Durations:
     """A cost table looked up for one worker's actions, by position.
 
     duration_ns: of compute actions and collectives; of sends, how long they keep their channel.
+        A braid's first action takes none, its second one that of both.
     latency_ns: of receives. peer: worker at the other end of a message. members: of a collective.
+    braids: as in the program.
     """
 
     def __init__(self, program: WorkerProgram, costs: CostTable) -> None:
@@ -35,8 +37,10 @@ class Durations:
         self.latency_ns: dict[int, int] = {}
         self.peer: dict[int, int] = {}
         self.members: dict[int, tuple[int, ...]] = {}
+        self.braids = program.braids
         own = program.worker
-        for position, action, _ in program:
+        steps = list(program)
+        for position, action, _ in steps:
             if RULES[action.kind].stream is not Stream.MESSAGE:
                 self.duration_ns[position] = costs.action_ns(own, action)
                 if RULES[action.kind].stream is Stream.COLLECTIVE:
@@ -47,6 +51,9 @@ class Durations:
                 self.duration_ns[position] = costs.message_ns(own, peer, action)
             else:
                 self.latency_ns[position] = int(costs.latency_ns[peer, own])
+        for second, first in program.braids.items():
+            pair = (steps[first].action, steps[second].action)
+            self.duration_ns[first], self.duration_ns[second] = 0, costs.together_ns(own, pair)
 
 
 def charge_table(durations: Durations) -> Charge:
@@ -103,6 +110,9 @@ class VirtualClock:
             start_ns = max(start_ns, self.end_ns[need])
         self.start_ns[position] = start_ns
         self._now_ns = self.end_ns[position] = start_ns + self._charge(position, run)
+        first = self._durations.braids.get(position)
+        if first is not None:
+            self.start_ns[first], self.end_ns[first] = start_ns, self._now_ns
 
     def sent(self, position: int, tensors: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
         peer = self._durations.peer[position]

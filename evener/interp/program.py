@@ -26,13 +26,15 @@ class Program:
     kind, stream: position in ``list(Kind)`` and ``list(Stream)``.
     stage, worker, microbatch, token_slice: global indices.
     needs_ptr, needs_idx: what action i waits for is needs_idx[needs_ptr[i]:needs_ptr[i + 1]].
-    order: one order in which all can run; members of a collective stand next to one another.
+    order: one order in which all can run; members of a collective and of a braid stand next to
+        one another.
     issue_after: the last compute action before it in its worker's list.
     stream_after: the one before it on its stream; of a SEND, the SEND before it on the same
         directed channel; none for compute actions and RECVs.
     match: of a SEND its RECV and the other way round. peer_worker: the worker of that one.
     collective: number of the collective that the action is part of.
     members_ptr, members_idx: the actions of each collective.
+    braids: [braid, 2], the two actions of each.
     memory_step: position in ``memory_steps`` of what the action takes and gives.
     peak_in_flight: per worker, see ``ir.memory``.
     first_of_worker: position of each worker's first action, and the total at the end.
@@ -55,6 +57,7 @@ class Program:
     collective: NDArray[np.int32]
     members_ptr: NDArray[np.int32]
     members_idx: NDArray[np.int32]
+    braids: NDArray[np.int32]
     memory_step: NDArray[np.int32]
     memory_steps: tuple[MemoryStep, ...]
     peak_in_flight: tuple[int, ...]
@@ -106,6 +109,7 @@ def _compile(schedule: Schedule) -> Program:
         collective=collective,
         members_ptr=members_ptr,
         members_idx=members_idx,
+        braids=_int32(dependencies.braids).reshape(-1, 2),
         memory_step=_int32(step_of),
         memory_steps=tuple(steps),
         peak_in_flight=peak_in_flight(schedule),
@@ -128,7 +132,9 @@ def _channel_after(dependencies: Dependencies, order: Order) -> list[int]:
     return after
 
 
-def _int32(values: Sequence[int] | NDArray[np.int64]) -> NDArray[np.int32]:
+def _int32(
+    values: Sequence[int] | Sequence[tuple[int, int]] | NDArray[np.int64],
+) -> NDArray[np.int32]:
     return np.array(values, dtype=np.int32)
 
 

@@ -28,6 +28,8 @@ class Step(NamedTuple):
 class WorkerProgram:
     """The steps of one worker in the order in which it issues them: that of its list.
 
+    braids: position of the second action of each braid -> that of the first, right before it.
+
     Raises ScheduleError if the schedule cannot run to the end.
     """
 
@@ -49,6 +51,11 @@ class WorkerProgram:
             )
             for index in own
         )
+        self.braids = {
+            second - own[0]: first - own[0]
+            for first, second in dependencies.braids
+            if worker_of[first] == worker
+        }
         self._peer_worker = {
             actions[index]: worker_of[dependencies.match[index]]
             for index in own

@@ -21,6 +21,7 @@ Link: TypeAlias = tuple[bool, int, int, int | None, int | None]
 
 _SENDS = frozenset({Kind.SEND_F, Kind.SEND_B})
 _FORWARD_MESSAGES = frozenset({Kind.SEND_F, Kind.RECV_F})
+_BRAIDED = frozenset({Kind.F, Kind.B, Kind.I, Kind.W})
 _SLICE_STEP = {Which.SLICE_BEFORE: -1, Which.SLICE_AFTER: 1}
 
 
@@ -42,6 +43,7 @@ class Dependencies:
         listed stands for all.
     match: of a SEND its RECV and the other way round, -1 for all others and without a partner.
     collectives: the actions that form one collective, one of each member.
+    braids: the two actions of each braid.
     missing: needs that nothing fulfils, or only something later in the same list; messages
         without a partner. Empty for a sound schedule.
     """
@@ -51,6 +53,7 @@ class Dependencies:
     needs: list[tuple[int, ...]]
     match: list[int]
     collectives: list[tuple[int, ...]]
+    braids: list[tuple[int, int]]
     missing: list[Missing]
 
 
@@ -137,12 +140,14 @@ class _Resolver:
             for kind in present
         }
         needs = [self._needs(index, needs_of[a.kind]) for index, a in enumerate(self.actions)]
+        braids = list(self._braids())
         return Dependencies(
             self.actions,
             self.worker_of,
             needs,
             self.match,
             list(self._collectives()),
+            braids,
             self.missing,
         )
 
@@ -155,6 +160,8 @@ class _Resolver:
                     found.append(other)
                 elif other > index:
                     self._miss(index, self._too_early(index, other))
+                elif other == index - 1 and self.actions[other] in self.schedule.braids:
+                    self._miss(index, self._not_beside(index, other))
                 elif not (
                     self.is_compute[self.actions[index].kind]
                     and self.is_compute[self.actions[other].kind]
@@ -264,6 +271,26 @@ class _Resolver:
                 groups.setdefault((kind, name, alone, occurrence), []).append(index)
         return map(tuple, groups.values())
 
+    def _braids(self) -> Iterator[tuple[int, int]]:
+        """Each forward that begins a braid, and the action right behind it."""
+        braids = self.schedule.braids
+        if not braids:
+            return
+        for index, action in enumerate(self.actions):
+            if action not in braids:
+                continue
+            behind = index + 1
+            if behind == len(self.actions) or self.worker_of[behind] != self.worker_of[index]:
+                self._miss(index, f"{action} begins a braid, but nothing stands behind it")
+            elif action.kind is not Kind.F or self.actions[behind].kind not in _BRAIDED:
+                self._miss(index, _no_braid(action, self.actions[behind]))
+            elif action.slice is not None or self.actions[behind].slice is not None:
+                self._miss(index, f"{action} begins a braid: braid whole microbatches, not slices")
+            elif self.actions[behind] in braids:
+                self._miss(index, f"{self.actions[behind]} is in two braids: keep one")
+            else:
+                yield index, behind
+
     def _miss(self, index: int, text: str) -> tuple[()]:
         self.missing.append(Missing(index, f"worker {self.worker_of[index]}: {text}"))
         return ()
@@ -284,8 +311,20 @@ class _Resolver:
             "move it behind"
         )
 
+    def _not_beside(self, index: int, other: int) -> str:
+        return (
+            f"{self.actions[index]} is braided with {self.actions[other]}, which it needs: "
+            "braid actions that do not wait for each other"
+        )
+
     def _not_received(self, index: int, producer: int) -> str:
         return (
             f"{self.actions[index]} needs {self.actions[producer]} of worker "
             f"{self.worker_of[producer]}, but does not receive it: add the messages"
         )
+
+
+def _no_braid(first: Action, second: Action) -> str:
+    # A forward takes memory when it starts, the others give it back when they end: in this order
+    # memory is that of the list.
+    return f"{first} and {second} make no braid: write F first, then F, B, I or W"

@@ -1,10 +1,10 @@
 """One order in which all actions can run, or the cycle of waits that makes it impossible.
 
 A schedule is played in thought with blocking rendezvous: a message is one event of both workers, a
-collective one event of all members.  An event comes after what it needs, after the last compute
-action that stands before it in each list that holds it, and after the event before it on the
-stream of each of its workers.  The schedule runs to the end, whatever the times are, if and only if
-these waits have no cycle.
+collective one event of all members, a braid one event of its two actions.  An event comes after
+what it needs, after the last compute action that stands before it in each list that holds it, and
+after the event before it on the stream of each of its workers.  The schedule runs to the end,
+whatever the times are, if and only if these waits have no cycle.
 """
 
 from collections import deque
@@ -32,7 +32,7 @@ class Order:
     """Positions are in flat order; -1 means none.
 
     order: one order in which all actions can run; SEND before its RECV and the members of a
-        collective next to one another.  Short of the stuck ones if ``cycle`` is not empty.
+        collective or braid next to one another.  Short of the stuck ones if ``cycle`` is not empty.
     issue_after: of each action, the last compute action before it in its worker's list.
     stream_after: of each action that is not compute, the one before it on its stream (messages:
         the stream of the pair of workers, both directions).
@@ -84,7 +84,7 @@ class _Graph:
         for send, receive in enumerate(self.match):
             if receive >= 0 and self.actions[send].kind in (Kind.SEND_F, Kind.SEND_B):
                 self._merge((send, receive))
-        for group in dependencies.collectives:
+        for group in (*dependencies.collectives, *dependencies.braids):
             self._merge(group)
         self.queue_of: list[Queue] = []
         self.issue_after: list[int] = []

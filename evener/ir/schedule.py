@@ -27,6 +27,7 @@ class Schedule:
     num_stages, num_microbatches, num_slices: sizes of the three indices.
     workers: per worker, its actions in the order in which it issues them.
     edges: stage graph as (producer, consumer) pairs; None means the chain 0-1-2-...
+    braids: forwards that run interleaved, as one, with the action right behind them.
 
     Building one checks nothing: ``ir.check`` does.
     """
@@ -37,6 +38,7 @@ class Schedule:
     workers: tuple[tuple[Action, ...], ...]
     num_slices: int = 1
     edges: tuple[tuple[int, int], ...] | None = None
+    braids: frozenset[Action] = frozenset()
 
     @property
     def num_workers(self) -> int:

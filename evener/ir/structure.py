@@ -23,12 +23,18 @@ def structure_violations(schedule: Schedule, *, forward_only: bool) -> list[str]
     if wrong:
         return wrong
     return [
+        *_wrong_braids(schedule),
         *_wrong_cells(schedule, forward_only),
         *_superfluous_messages(schedule),
         *_wrong_groups(schedule),
         *_wrong_steps(schedule),
         *_wrong_gathers(schedule),
     ]
+
+
+def _wrong_braids(schedule: Schedule) -> Iterator[str]:
+    for action in sorted(schedule.braids.difference(a for _, a in schedule.actions()), key=str):
+        yield f"{action} begins a braid, but no worker runs it: add it, or drop the braid"
 
 
 def _wrong_sizes(schedule: Schedule) -> Iterator[str]:

@@ -8,8 +8,9 @@
     0F0 0F1 0B0 0B1
     1F0 1B0 1F1 1B1
 
-One line per worker; a worker that does nothing is ``-``.  ``# slices`` and ``# edges 0>1 0>2`` are
-written only where they are not the default.  Blank lines mean nothing.
+One line per worker; a worker that does nothing is ``-``.  The two actions of a braid stand in
+brackets: ``(0F3 0B1)``.  ``# slices`` and ``# edges 0>1 0>2`` are written only where they are not
+the default.  Blank lines mean nothing.
 """
 
 import re
@@ -34,7 +35,7 @@ _KEYS = (*_REQUIRED, "slices", "edges")
 def format_schedule(schedule: Schedule) -> str:
     """The text of a schedule; ``parse_schedule`` gives an equal schedule back."""
     lines = [f"# {key} {value}".rstrip() for key, value in _header(schedule).items()]
-    lines += [" ".join(map(str, actions)) or _IDLE for actions in schedule.workers]
+    lines += [" ".join(_row(schedule, worker)) or _IDLE for worker in range(schedule.num_workers)]
     return "\n".join(lines) + "\n"
 
 
@@ -50,6 +51,7 @@ def parse_schedule(text: str) -> Schedule:
     """Read a schedule. Raises ScheduleError with line, column and word of all that is wrong."""
     header: dict[str, str] = {}
     workers: list[tuple[Action, ...]] = []
+    braids: set[Action] = set()
     wrong: list[str] = []
     for number, line in enumerate(text.splitlines(), start=1):
         stripped = line.strip()
@@ -58,7 +60,7 @@ def parse_schedule(text: str) -> Schedule:
             wrong += _wrong_key(number, key, header)
             header[key] = value.strip()
         elif stripped:
-            workers.append(_parse_row(number, line, wrong))
+            workers.append(_parse_row(number, line, braids, wrong))
     wrong += [f"no line '# {key} ...': add one" for key in _REQUIRED if key not in header]
     sizes = {
         key: _parse_size(key, header.get(key, "1"), wrong)
@@ -74,6 +76,7 @@ def parse_schedule(text: str) -> Schedule:
         tuple(workers),
         num_slices=sizes["slices"],
         edges=edges,
+        braids=frozenset(braids),
     )
 
 
@@ -113,7 +116,17 @@ def _header(schedule: Schedule) -> dict[str, str]:
 
 
 def _row(schedule: Schedule, worker: int) -> list[str]:
-    return list(map(str, schedule.workers[worker])) if worker < schedule.num_workers else []
+    """One word per action."""
+    if worker >= schedule.num_workers:
+        return []
+    actions = schedule.workers[worker]
+    if schedule.braids.isdisjoint(actions):
+        return list(map(str, actions))
+    opens = [action in schedule.braids for action in actions]
+    return [
+        f"{'(' if begins else ''}{action}{')' if ends else ''}"
+        for action, begins, ends in zip(actions, opens, (False, *opens), strict=False)
+    ]
 
 
 def _match(word: str) -> Action | None:
@@ -136,22 +149,36 @@ def _not_an_action(word: str) -> str:
     )
 
 
+def _not_a_braid(word: str) -> str:
+    return f"'{word}': brackets hold the two actions of a braid, such as (0F3 0B1)"
+
+
 def _wrong_key(number: int, key: str, seen: dict[str, str]) -> list[str]:
     if key not in _KEYS:
         return [f"line {number}: unknown key '{key}': known are {', '.join(_KEYS)}"]
     return [f"line {number}: key '{key}' a second time: keep one"] if key in seen else []
 
 
-def _parse_row(number: int, line: str, wrong: list[str]) -> tuple[Action, ...]:
+def _parse_row(number: int, line: str, braids: set[Action], wrong: list[str]) -> tuple[Action, ...]:
     if line.strip() == _IDLE:
         return ()
     actions = []
+    is_open = False
     for found in re.finditer(r"\S+", line):
-        action = _match(found[0])
+        place = f"line {number}, column {found.start() + 1}"
+        opens, closes = found[0].startswith("("), found[0].endswith(")")
+        action = _match(found[0][opens : len(found[0]) - closes])
         if action is None:
-            wrong.append(f"line {number}, column {found.start() + 1}: {_not_an_action(found[0])}")
-        else:
-            actions.append(action)
+            wrong.append(f"{place}: {_not_an_action(found[0])}")
+            continue
+        if closes != is_open or (opens and closes):
+            wrong.append(f"{place}: {_not_a_braid(found[0])}")
+        is_open = opens
+        actions.append(action)
+        if opens:
+            braids.add(action)
+    if is_open:
+        wrong.append(f"line {number}, at its end: {_not_a_braid(f'({actions[-1]}')}")
     return tuple(actions)
 
 

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Iterator
 from html import escape
+from itertools import pairwise
 
 from evener.ir.action import Action, Kind
 from evener.ir.rules import RULES, Stream
@@ -27,9 +28,9 @@ def timeline_svg(
     full_ns: the time that the width stands for, to compare pictures; the step if left out.
     unit: of the axis; a fitting one if left out.
 
-    One lane per worker, a rectangle per compute action, labelled where the label fits, with a
-    time axis and a legend. Light or dark as the reader's screen is. The same timeline gives the
-    same text.
+    One lane per worker, a rectangle per compute action (half as high for those of a braid, one over
+    the other), labelled where the label fits, with a time axis and a legend. Light or dark as the
+    reader's screen is. The same timeline gives the same text.
     """
     num_workers = timeline.schedule.num_workers
     lanes_height = num_workers * (_LANE + _GAP)
@@ -92,23 +93,37 @@ def _lane(timeline: Timeline, worker: int, scale: float) -> Iterator[str]:
     )
     origin_ns = min(timeline.start_ns)
     stages = timeline.schedule.stages_of_worker[worker]
+    halves = _halves(timeline, worker)
     for action, start_ns, end_ns in timeline.spans(worker):
         if RULES[action.kind].stream is not Stream.COMPUTE or end_ns == start_ns:
             continue
+        half = halves.get(action)
+        y = top + (_LANE / 2 if half else 0)
+        room = _LANE if half is None else _LANE / 2 - 0.5
         left, size = _LEFT + (start_ns - origin_ns) * scale, (end_ns - start_ns) * scale
         place = stages.index(action.stage) if action.stage in stages else 0
         name = f"{action.kind}{min(place, NUM_SHADES - 1)}"
         # A hair of paper keeps neighbours apart.
         yield (
-            f'<rect class="{name}" x="{left:.2f}" y="{top}" '
-            f'width="{max(size - 0.8, 0.4):.2f}" height="{_LANE}"/>'
+            f'<rect class="{name}" x="{left:.2f}" y="{y:g}" '
+            f'width="{max(size - 0.8, 0.4):.2f}" height="{room:g}"/>'
         )
         label = _label(action, size)
         if label:
+            base = middle if half is None else y + room - 2
             yield (
-                f'<text class="on{name}" x="{left + size / 2:.2f}" y="{middle:g}" '
+                f'<text class="on{name}" x="{left + size / 2:.2f}" y="{base:g}" '
                 f'text-anchor="middle">{escape(label)}</text>'
             )
+
+
+def _halves(timeline: Timeline, worker: int) -> dict[Action, int]:
+    """Which half of the lane an action has that shares its time with the other of its braid."""
+    halves: dict[Action, int] = {}
+    for first, second in pairwise(timeline.spans(worker)):
+        if first.action in timeline.schedule.braids and first[1:] == second[1:]:
+            halves |= {first.action: 0, second.action: 1}
+    return halves
 
 
 def _label(action: Action, room: float) -> str:

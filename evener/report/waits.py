@@ -12,14 +12,17 @@ _SENDS = (Kind.SEND_F, Kind.SEND_B)
 def waited_for(timeline: Timeline) -> list[int]:
     """Per action in flat order, the flat index of what ended last of all that it had to wait for.
 
-    That is a need from the rules table (for a collective: of any of its members), the compute
-    action before it on its worker, or for a message the one before it on the same link; `NOTHING`
-    for an action that waited for none of these. Following the answers from the last action to end
-    gives the critical path of the step.
+    That is a need from the rules table (for a collective or a braid: of any of its members), the
+    compute action before it on its worker, or for a message the one before it on the same link;
+    `NOTHING` for an action that waited for none of these. Following the answers from the last
+    action to end gives the critical path of the step.
     """
     needed = resolve(timeline.schedule)
     before = _listed_before(needed)
-    group_of = {index: group for group in needed.collectives for index in group}
+    # Where a braid's actions ran one after the other, the second one waited for the first.
+    braids = (pair for pair in needed.braids if len({timeline.start_ns[i] for i in pair}) == 1)
+    groups = (*needed.collectives, *braids)
+    group_of = {index: group for group in groups for index in group}
     waited = []
     for index in range(len(needed.actions)):
         group = group_of.get(index, (index,))

@@ -4,23 +4,26 @@ DeepSeek-AI, "DeepSeek-V3 Technical Report", 2024 (arXiv 2412.19437), section 3.
 description of the schedule in the DualPipe repository (github.com/deepseek-ai/DualPipe).
 
 The pairs of F and B that the paper runs as one, so that the messages of one hide under the other,
-stand next to each other here, F first.
+are braids.
 """
+
+from contextlib import nullcontext
 
 from evener.ir.schedule import Schedule
 from evener.schedules.entry import ScheduleEntry, StageTimes
 from evener.schedules.refusals import not_two_chunks, refuse
 from evener.schedules.shape import ScheduleShape
-from evener.schedules.v_program import VProgram, v_schedule, v_step_ns
+from evener.schedules.v_program import VProgram, v_schedule
 
 
 def dualpipe_v(shape: ScheduleShape) -> Schedule:
     """Run down and up a V, a forward of one way beside a backward of the other.
 
-    The published bubble, in which the pair F&B takes the time F&B and ends as one, is
-    (p-1)(F&B+B-3W) of a stage.  Here a forward is sent on before the backward beside it has ended:
-    that leaves (p-1)(tF+tI-tW) for tF = tI = tW.  A worker holds at most 2p + 1 pairs of stage and
-    microbatch.  The published order needs 2p microbatches; fewer are taken from it.
+    Bubble (p-1)(F&B+B-3W) as published, where the braid F&B takes the time F&B of both, for
+    tF = tI >= tW; for tF >= tI it is (p-1)(2tF + max(0, tI-tW)).  With tI > tF every worker but one
+    idles for another tI - tF, less at most one tF in all, since the last stage's first F is alone.
+    A worker holds at most 2p + 1 pairs of stage and microbatch.  The published order needs 2p
+    microbatches; fewer are taken from it.
 
     Raises ScheduleError unless there are two chunks per worker.
     Source: the DualPipe repository, DualPipeV.
@@ -32,15 +35,19 @@ def dualpipe_v(shape: ScheduleShape) -> Schedule:
 def _write(program: VProgram) -> None:
     below = program.num_workers - 1 - program.worker  # workers between this one and the turn
     _fill(program, below)
-    for _ in range(program.num_microbatches - 2 * program.num_workers + program.worker + 1):
-        program.forward(0)
-        program.backward(1)
-        program.forward(1)
-        program.backward(0)
+    for number in range(program.num_microbatches - 2 * program.num_workers + program.worker + 1):
+        # The last stage's first microbatch is at the turn: the worker above waits for its gradient.
+        with program.braid() if below or number else nullcontext():
+            program.forward(0)
+            program.backward(1)
+        with program.braid():
+            program.forward(1)
+            program.backward(0)
     for _ in range(below):
         program.backward(1)
-        program.forward(1)
-        program.backward(0)
+        with program.braid():
+            program.forward(1)
+            program.backward(0)
     _drain(program, below)
 
 
@@ -70,8 +77,12 @@ def _drain(program: VProgram, below: int) -> None:
 
 
 def _makespan_ns(shape: ScheduleShape, times: StageTimes) -> int | None:
-    few = shape.num_microbatches < 2 * shape.num_workers
-    return None if few or times.input_grad_ns > times.forward_ns else v_step_ns(shape, times)
+    p, m = shape.num_workers, shape.num_microbatches
+    if m < 2 * p:
+        return None
+    f, i, w = times.forward_ns, times.input_grad_ns, times.weight_grad_ns
+    late_ns = max(0, (p - 1) * (i - f) - f)
+    return 2 * m * (f + i + w) + (p - 1) * (2 * f + max(0, i - w)) + late_ns
 
 
 def _peak_in_flight(shape: ScheduleShape) -> tuple[int, ...]:

@@ -14,4 +14,5 @@ def forward_only(schedule: Schedule) -> Schedule:
     workers = tuple(
         tuple(action for action in actions if action.kind is Kind.F) for actions in schedule.workers
     )
-    return replace(schedule, name=f"{schedule.name}_forward_only", workers=workers)
+    name = f"{schedule.name}_forward_only"
+    return replace(schedule, name=name, workers=workers, braids=frozenset())

@@ -5,11 +5,11 @@ back up.
 """
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 from evener.ir.action import Action, Kind
 from evener.ir.schedule import Schedule
-from evener.schedules.entry import StageTimes
 from evener.schedules.shape import ScheduleShape
 
 
@@ -24,6 +24,7 @@ class VProgram:
         self.num_workers = num_workers
         self.num_microbatches = num_microbatches
         self.actions: list[Action] = []
+        self.braids: list[tuple[Action, Action]] = []
         self._stages = (worker, 2 * num_workers - 1 - worker)
         self._num_forward = [0, 0]
         self._num_backward = [0, 0]
@@ -33,6 +34,14 @@ class VProgram:
     def num_put_off(self) -> int:
         """How many W are still owed."""
         return len(self._put_off)
+
+    @contextmanager
+    def braid(self) -> Iterator[None]:
+        """Braid the two actions written inside; a single one stays alone."""
+        first = len(self.actions)
+        yield
+        if len(self.actions) == first + 2:
+            self.braids.append((self.actions[first], self.actions[-1]))
 
     def forwards_left(self, chunk: int) -> int:
         return self.num_microbatches - self._num_forward[chunk]
@@ -76,20 +85,11 @@ def v_schedule(name: str, shape: ScheduleShape, write: Callable[[VProgram], None
     """
     m = shape.num_microbatches
     workers = []
+    braids = set()
     for worker in range(shape.num_workers):
         program = VProgram(worker, shape.num_workers, max(m, 2 * shape.num_workers))
         write(program)
         assert not program.num_put_off, f"{name}: worker {worker} leaves W undone"
         workers.append(tuple(a for a in program.actions if a.microbatch in range(m)))
-    return Schedule(name, shape.num_stages, m, tuple(workers))
-
-
-def v_step_ns(shape: ScheduleShape, times: StageTimes) -> int:
-    """The work of a worker, and p - 1 times what the ramps of a V leave idle.
-
-    With equal times that is (p-1)(tF+tI-tW).  Found by simulation of all times from 1 to 8, and
-    exact where ``stp`` and ``dualpipe_v`` say so.
-    """
-    f, i, w = times.forward_ns, times.input_grad_ns, times.weight_grad_ns
-    idle_ns = max(f, f + i - w, 2 * i - f - w, 2 * f - i - w, i - f, 2 * (f - w))
-    return 2 * shape.num_microbatches * (f + i + w) + (shape.num_workers - 1) * idle_ns
+        braids |= {a for a, b in program.braids if {a.microbatch, b.microbatch} <= set(range(m))}
+    return Schedule(name, shape.num_stages, m, tuple(workers), braids=frozenset(braids))

@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from evener.cost.braid import braid_ns
 from evener.cost.network import transfer_ns
 from evener.cost.table import CostTable
 from evener.errors import UsageError
@@ -98,6 +99,8 @@ def makespans(schedule: Schedule, costs: CostTable, time_ns: Int) -> Int:
     prices = price_classes(layout, schedule, costs)
     worker, stage, kind, _ = layout.times
     durations_ns = np.ascontiguousarray(time_ns[:, worker, stage, kind])
+    if layout.braids.size:
+        _charge_braids(durations_ns, layout, costs, time_ns)
     fixed = layout.is_send | layout.is_receive
     fixed[[number for number, _ in layout.named]] = True
     durations_ns[:, fixed] = prices.duration_ns[fixed]
@@ -147,12 +150,15 @@ def price_classes(layout: Layout, schedule: Schedule, costs: CostTable) -> Costs
         cut = token_slice >= 0
         at = worker[cut], stage[cut], kind[cut], token_slice[cut]
         duration_ns[cut] = costs.slices.time_ns[at]
+    if layout.braids.size:
+        _charge_braids(duration_ns[None], layout, costs, costs.time_ns[None])
     delay_ns[layout.is_receive] = latency_ns[layout.wire[layout.is_receive]]
     delay_ns[layout.is_send] = 0
     duration_ns[layout.is_send] = passing_ns[layout.wire[layout.is_send]]
-    costs.require_side_times([action for _, action in layout.named])
-    for number, action in layout.named:
-        duration_ns[number] = costs.action_ns(int(worker[number]), action)
+    costs.require_side_times([actions[-1] for _, actions in layout.named])
+    for number, actions in layout.named:
+        if not layout.is_braid_head[number]:
+            duration_ns[number] = costs.together_ns(int(worker[number]), actions)
     _require_countable(int(duration_ns.max(initial=0)) + int(wire_ns.max(initial=0)), schedule)
     return Costs(
         duration_ns=duration_ns,
@@ -162,6 +168,22 @@ def price_classes(layout: Layout, schedule: Schedule, costs: CostTable) -> Costs
         at_end_bytes=_change_bytes(layout, layout.at_end, costs),
         static_bytes=np.array(costs.memory.static_bytes, dtype=np.int64),
     )
+
+
+def _charge_braids(durations_ns: Int, layout: Layout, costs: CostTable, time_ns: Int) -> None:
+    """Charge the second action of each braid with the time of both, the first with none.
+
+    durations_ns: int64[batch, class], changed in place.
+    time_ns: int64[batch, worker, stage, kind], where they come from.
+    """
+    second, front_stage, front_kind = layout.braids
+    worker, stage, kind, _ = layout.times[:, second]
+    front, cell = (worker, front_stage, front_kind), (worker, stage, kind)
+    waits_ns = np.zeros_like(costs.time_ns) if costs.all_reduce_ns is None else costs.all_reduce_ns
+    durations_ns[:, second] = braid_ns(
+        time_ns[:, *front], time_ns[:, *cell], waits_ns[front], waits_ns[cell]
+    )
+    durations_ns[:, layout.is_braid_head] = 0
 
 
 def _change_bytes(layout: Layout, effects: Int, costs: CostTable) -> Int:

@@ -20,7 +20,10 @@ Index = NDArray[np.uint32]
 """Indices are unsigned: negative ones would make numba test the sign at every access."""
 
 ALONE, RECEIVE, MEMBER, LAST_MEMBER = range(4)
-"""Ways to act: on its own; when its SEND does; with others, of which more or none follow."""
+"""Ways to act: on its own; when its SEND does; with others, of which more or none follow.
+
+The others are the members of a collective, or the other action of a braid.
+"""
 
 
 class Order(NamedTuple):
@@ -182,14 +185,14 @@ def split_idle(order: Order, classes: Classes, costs: Costs, result: Result, ste
         idle_ns, free_ns, index = 0, 0, first
         while free_ns < warm_ns and index < last:
             if classes.lane[order.flat_class[index]] == worker:
-                idle_ns += min(start_ns[index], warm_ns) - free_ns
+                idle_ns += max(0, min(start_ns[index], warm_ns) - free_ns)
                 free_ns = end_ns[index]
             index += 1
         result.warm_up_ns[worker] = idle_ns + max(0, warm_ns - free_ns)
         idle_ns, free_ns, index = 0, step_ns, last - 1
         while free_ns > cool_ns and index >= first:
             if classes.lane[order.flat_class[index]] == worker:
-                idle_ns += free_ns - max(end_ns[index], cool_ns)
+                idle_ns += max(0, free_ns - max(end_ns[index], cool_ns))
                 free_ns = start_ns[index]
             index -= 1
         result.cool_down_ns[worker] = idle_ns + max(0, free_ns - cool_ns)

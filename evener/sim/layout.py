@@ -28,7 +28,10 @@ class Layout:
     wires: [5, wire], source worker, target worker, stage, slice and whether it carries an
         activation.
     is_send, is_receive: bool[class].
-    named: classes whose time ``CostTable.time_ns`` does not hold, with one action of each.
+    is_braid_head: bool[class], the first actions of braids: their time is that of the second.
+    braids: [3, class], the classes of second actions, with stage and kind of the first.
+    named: classes whose time ``CostTable.time_ns`` does not hold, with one action of each, behind
+        the first action of its braid if it is the second.
     at_start, at_end: [5, effect], class, resource, stage, slice and sign of what is taken or given
         back.
     """
@@ -40,7 +43,9 @@ class Layout:
     wires: Int
     is_send: NDArray[np.bool_]
     is_receive: NDArray[np.bool_]
-    named: tuple[tuple[int, Action], ...]
+    is_braid_head: NDArray[np.bool_]
+    braids: Int
+    named: tuple[tuple[int, tuple[Action, ...]], ...]
     at_start: Int
     at_end: Int
 
@@ -92,12 +97,18 @@ def _lay_out(program: Program, singles: Collection[Action] = ()) -> Layout:
     wire[senders] = wire_of_send
 
     way, lane, special = _ways(program, is_receive), _lanes(program), _special(program, singles)
+    front = np.full(num_actions, -1, dtype=np.int64)  # of a braid's second action, the first
+    front[program.braids[:, 1]] = program.braids[:, 0]
+    front_stage, front_kind = (
+        np.where(front >= 0, column[front], -1) for column in (program.stage, program.kind)
+    )
     num_more = np.bincount(owner[~needs.is_first], minlength=num_actions)
     # The memory step tells the slices apart already.
     class_of, example = number_rows(
         *(program.worker, program.stage, program.kind, program.memory_step),
-        *(way, num_more, lane, wire, special),
+        *(way, num_more, lane, wire, special, front_stage, front_kind),
     )
+    seconds = np.flatnonzero(front[example] >= 0)
     classes = Classes(
         way=way[example],
         lane=_index(lane[example]),
@@ -105,7 +116,11 @@ def _lay_out(program: Program, singles: Collection[Action] = ()) -> Layout:
         size=np.bincount(class_of, minlength=len(example)),
     )
     steps = [program.memory_steps[step] for step in program.memory_step[example]]
-    named = [number for number, index in enumerate(example) if special[index]]
+    named = tuple(
+        (number, tuple(program.actions[each] for each in (front[index], index) if each >= 0))
+        for number, index in enumerate(example)
+        if special[index]
+    )
     return Layout(
         order=_order(program, class_of, needs),
         classes=classes,
@@ -114,7 +129,9 @@ def _lay_out(program: Program, singles: Collection[Action] = ()) -> Layout:
         wires=wires,
         is_send=is_send[example],
         is_receive=is_receive[example],
-        named=tuple((number, program.actions[example[number]]) for number in named),
+        is_braid_head=np.isin(example, program.braids[:, 0]),
+        braids=np.stack([seconds, front_stage[example][seconds], front_kind[example][seconds]]),
+        named=named,
         at_start=_effects([step.at_start for step in steps]),
         at_end=_effects([step.at_end for step in steps]),
     )
@@ -185,6 +202,8 @@ def _ways(program: Program, is_receive: NDArray[np.bool_]) -> NDArray[np.int8]:
     is_last[:-1] &= in_order[:-1] != in_order[1:]
     way[program.order[is_member]] = MEMBER
     way[program.order[is_last]] = LAST_MEMBER
+    way[program.braids[:, 0]] = MEMBER
+    way[program.braids[:, 1]] = LAST_MEMBER
     return way
 
 
@@ -201,7 +220,7 @@ def _lanes(program: Program) -> Int:
 def _special(program: Program, singles: Collection[Action]) -> Int:
     """A number above 0 for each name of side work and each pair of stages that reduce together.
 
-    And for each of the single actions.
+    And for each of the single actions, and each braid that holds one.
     """
     special = np.zeros(len(program.actions), dtype=np.int64)
     numbers: dict[object, int] = {}
@@ -214,6 +233,9 @@ def _special(program: Program, singles: Collection[Action]) -> Int:
         for place, action in enumerate(program.actions):
             if action in singles:
                 special[place] = numbers.setdefault((action,), len(numbers) + 1)
+        for first, second in program.braids:
+            if special[first] and not special[second]:
+                special[second] = numbers.setdefault((second,), len(numbers) + 1)
     return special
 
 

@@ -56,7 +56,10 @@ class EventLoop:
         self.actions = dependencies.actions
         self.worker_of = dependencies.worker_of
         self.match = dependencies.match
-        self.group_of = {i: group for group in dependencies.collectives for i in group}
+        groups = (*dependencies.collectives, *dependencies.braids)
+        self.group_of = {i: group for group in groups for i in group}
+        self.braids = dict(dependencies.braids)
+        self.head_of = {second: first for first, second in dependencies.braids}
         numbers: dict[Queue, int] = {}
         self.queue_of = [
             numbers.setdefault(self._queue(index), len(numbers))
@@ -105,6 +108,8 @@ class EventLoop:
                 continue  # started by its SEND
             held = self.holds_worker[index]
             self.waiting[self.queue_of[index]].append(index)
+            if index in self.braids:
+                self.waiting[self.queue_of[index]].append(unissued.popleft())
             self._start_first(self.queue_of[index], now)
 
     def _start_first(self, queue: int, now: int) -> None:
@@ -127,7 +132,8 @@ class EventLoop:
     def _is_ready(self, index: int) -> bool:
         queue = self.queue_of[index]
         waiting = self.waiting[queue]
-        is_first = bool(waiting) and waiting[0] == index and not self.is_running[queue]
+        first = self.head_of.get(index, index)
+        is_first = bool(waiting) and waiting[0] == first and not self.is_running[queue]
         return is_first and self.num_awaited[index] == 0
 
     def _play(self, index: int, start_ns: int, end_ns: int) -> None:
@@ -148,7 +154,7 @@ class EventLoop:
                 heapq.heappush(self.events, (now + delay_ns, index, needy))
             else:
                 self._hear(needy, now)
-        if self.holds_worker[index]:
+        if self.holds_worker[index] and index not in self.braids:
             self._issue(self.worker_of[index], now)
 
     def _hear(self, index: int, now: int) -> None:
@@ -164,6 +170,10 @@ class EventLoop:
 
     def _duration_ns(self, index: int) -> int:
         action, worker = self.actions[index], self.worker_of[index]
+        if index in self.braids:
+            return self.costs.together_ns(worker, (action, self.actions[self.braids[index]]))
+        if index in self.head_of:
+            return 0  # that of the braid is told by its first action
         if action.kind in SENDS:
             return self.costs.message_ns(worker, self.worker_of[self.match[index]], action)
         return self.costs.action_ns(worker, action)

@@ -56,19 +56,20 @@ def bubbles(timeline: Timeline) -> Bubbles:
         nothing = (0,) * timeline.schedule.num_workers
         return Bubbles.of_step(0, nothing, nothing, nothing)
     begin_ns, end_ns = min(timeline.start_ns), max(timeline.end_ns)
-    lanes = [
+    computes = [
         [span for span in timeline.spans(worker) if _is_compute(span)]
         for worker in range(timeline.schedule.num_workers)
     ]
-    backwards = [
-        span.start_ns for lane in lanes for span in lane if span.action.kind in (Kind.B, Kind.I)
-    ]
-    forwards = [span.end_ns for lane in lanes for span in lane if span.action.kind is Kind.F]
+    spans = [span for worker in computes for span in worker]
+    backwards = [span.start_ns for span in spans if span.action.kind in (Kind.B, Kind.I)]
+    forwards = [span.end_ns for span in spans if span.action.kind is Kind.F]
+    # The two actions of a braid share their time.
+    lanes = [{(span.start_ns, span.end_ns) for span in worker} for worker in computes]
     warm_ns = min(backwards, default=end_ns)
     cool_ns = max(warm_ns, max(forwards, default=begin_ns))
     return Bubbles.of_step(
         end_ns - begin_ns,
-        tuple(sum(span.end_ns - span.start_ns for span in lane) for lane in lanes),
+        tuple(sum(end - start for start, end in lane) for lane in lanes),
         tuple(_idle_ns(lane, begin_ns, warm_ns) for lane in lanes),
         tuple(_idle_ns(lane, cool_ns, end_ns) for lane in lanes),
     )
@@ -78,7 +79,7 @@ def _is_compute(span: Span) -> bool:
     return RULES[span.action.kind].stream is Stream.COMPUTE
 
 
-def _idle_ns(lane: Iterable[Span], from_ns: int, to_ns: int) -> int:
-    """Time between two moments in which none of the spans runs."""
-    inside = (min(span.end_ns, to_ns) - max(span.start_ns, from_ns) for span in lane)
+def _idle_ns(lane: Iterable[tuple[int, int]], from_ns: int, to_ns: int) -> int:
+    """Time between two moments in which nothing runs."""
+    inside = (min(end_ns, to_ns) - max(start_ns, from_ns) for start_ns, end_ns in lane)
     return to_ns - from_ns - sum(max(0, work_ns) for work_ns in inside)

@@ -17,6 +17,7 @@ def random_costs(random: Random, schedule: Schedule) -> CostTable:
 
     Every worker, stage, kind and direction of a link has its own.  In half of the tables there is
     no latency (else up to 15 ns), in half no limit of bandwidth (else up to 3 bytes/ns or none).
+    In half of the tables a third of every action is all-reducing.
     The side work "p" and "q" has times, and so has the reduction of the first and last stage.
     In half of the tables every third compute action has a time of its own, of up to 50 ns.
     Where there are slices, half of the tables give each its own times and sizes.
@@ -28,8 +29,9 @@ def random_costs(random: Random, schedule: Schedule) -> CostTable:
         drawn = [random.randint(0, most) for _ in range(int(np.prod(shape)))]
         return np.array(drawn, dtype=np.int64).reshape(shape)
 
+    time_ns = integers(30, num_workers, num_stages, len(KIND_INDEX))
     return CostTable(
-        time_ns=integers(30, num_workers, num_stages, len(KIND_INDEX)),
+        time_ns=time_ns,
         forward_bytes=integers(20, num_stages),
         backward_bytes=integers(20, num_stages),
         latency_ns=integers(random.choice((0, 15)), num_workers, num_workers),
@@ -54,6 +56,7 @@ def random_costs(random: Random, schedule: Schedule) -> CostTable:
         )
         if slices_differ
         else None,
+        all_reduce_ns=time_ns // 3 if random.random() < 1 / 2 else None,
     )
 
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from random import Random
 
 from evener.ir.action import Action, Kind
+from evener.ir.check import violations
 from evener.ir.passes import lower
 from evener.ir.schedule import MESSAGE_KINDS, Cell, Schedule
 
@@ -43,6 +44,17 @@ def random_schedule(random: Random, limits: Limits = Limits()) -> Schedule:
         edges=_random_edges(random, num_stages) if random.random() < 1 / 6 else None,
     )
     return replace(shape, workers=_random_lists(random, shape))
+
+
+def with_random_braids(random: Random, schedule: Schedule) -> Schedule:
+    """A legal compute-only schedule with some of the braids that it allows."""
+    for actions in schedule.workers:
+        for action in actions:
+            if action.kind is Kind.F and random.random() < 1 / 2:
+                braided = replace(schedule, braids=schedule.braids | {action})
+                if not violations(braided):
+                    schedule = braided
+    return schedule
 
 
 def random_durations(random: Random) -> Callable[[int, Action], int]:

@@ -7,8 +7,11 @@ from typing import Any
 import pytest
 from playwright.sync_api import Page
 
-from evener.report import ReportData
+from evener.cost.table import CostTable
+from evener.ir.text import parse_schedule
+from evener.report import ReportData, Summary, build_report
 from evener.report.waits import path_to, waited_for
+from evener.sim import simulate
 
 pytestmark = [pytest.mark.browser, pytest.mark.timeout(120)]
 
@@ -26,7 +29,8 @@ PLACE_OF = """([place, text]) => {
     box.left + layout.gutter + (time - view.from) * layout.plotWidth / (view.to - view.from),
     box.top + 26 + timeline.schedule.workerOf[index] * layout.rowHeight - scene.scroll
       + lane.top + (model.kinds[timeline.schedule.kind[index]].computes
-        ? lane.height / 2 : lane.height + lane.strip / 4),
+        ? lane.height * [1 / 2, 1 / 4, 3 / 4][timeline.half[index] + 1]
+        : lane.height + lane.strip / 4),
   ];
 }"""
 
@@ -97,6 +101,24 @@ def test_hover_tells_times_cause_and_difference(open_report: Open, two_workers: 
     assert page.locator("#tip p").inner_text() == "0SEND_F1 send activations, stage 0, microbatch 1"
     page.mouse.move(5, 5)
     assert page.locator("#tip").is_hidden()
+
+
+def test_both_actions_of_a_braid_are_seen_and_hit(open_report: Open) -> None:
+    timeline = simulate(parse_schedule(BRAIDED), CostTable.uniform(1, 2, backward_ns=2))
+    page = open_report(build_report(timeline, summary=Summary("braided")))
+    first = move_to(page, "0F1")
+    assert page.locator("#tip p").inner_text() == "0F1 forward, stage 0, microbatch 1"
+    second = move_to(page, "1B0")
+    assert page.locator("#tip p").inner_text() == "1B0 backward, stage 1, microbatch 0"
+    assert first[0] == second[0]
+    assert colour_at(page, first[0] + 9, first[1]) != colour_at(page, second[0] + 9, second[1])
+
+
+BRAIDED = """# schedule braided
+# stages 2
+# microbatches 2
+0F0 1F0 (0F1 1B0) 0B0 1F1 1B1 0B1
+"""
 
 
 def test_every_action_has_the_text_that_python_gives_it(

@@ -74,6 +74,14 @@ def test_virtual_times_equal_the_simulation(name: str, num_workers: int, latency
     ]
 
 
+def test_virtual_times_of_braids() -> None:
+    schedule = lower(SCHEDULES["stp"].generator(ScheduleShape(2, 6, 2)), clip=True)
+    costs = unequal_costs(schedule, 2, latency_ns=5 * MS, unit_ns=MS)
+    costs = replace(costs, all_reduce_ns=costs.time_ns // 4)
+    (played,) = emulate(schedule, costs)
+    assert_equal_times(played, simulate(schedule, costs))
+
+
 def test_virtual_times_of_16_workers() -> None:
     schedule = lower(one_f_one_b(ScheduleShape(16, 32)), clip=True)
     costs = unequal_costs(schedule, 16, latency_ns=5 * MS, unit_ns=MS)

@@ -24,10 +24,14 @@ def connect(rank: Rank, *, timeout_s: float = 20.0) -> SharedMemoryTransport:
 
 
 def test_processes_of_one_machine_share_memory() -> None:
-    assert run_workers(lambda rank: transport_for(rank, CPU).__name__, 2) == [
-        "SharedMemoryTransport",
-        "SharedMemoryTransport",
-    ]
+    def work(rank: Rank) -> str:
+        transport = transport_for(rank, CPU)(
+            rank.store, worker=rank.index, num_workers=2, pairs=[(0, 1)]
+        )
+        transport.close()  # only together: rank 0 holds the store
+        return type(transport).__name__
+
+    assert run_workers(work, 2) == ["SharedMemoryTransport", "SharedMemoryTransport"]
 
 
 def test_gpus_do_not() -> None:

@@ -29,7 +29,11 @@ from evener.sim import simulate
 from evener.testing.history_engine import Histories, HistoryEngine
 from evener.testing.memory_transport import run_in_memory
 from evener.testing.random_costs import random_costs
-from evener.testing.random_schedules import random_lowered_schedule
+from evener.testing.random_schedules import (
+    random_lowered_schedule,
+    random_schedule,
+    with_random_braids,
+)
 
 
 def play(schedule: Schedule, costs: CostTable) -> Timeline:
@@ -73,6 +77,17 @@ def test_virtual_times_equal_the_simulation_on_random_schedules(seed: int) -> No
     for number in range(seed, seed + 20):
         random = Random(number)
         schedule = random_lowered_schedule(random)
+        costs = random_costs(random, schedule)
+        played, predicted = play(schedule, costs), simulate(schedule, costs)
+        assert played.start_ns == predicted.start_ns
+        assert played.end_ns == predicted.end_ns
+
+
+@pytest.mark.parametrize("seed", range(0, 100, 20))
+def test_virtual_times_equal_the_simulation_on_braids(seed: int) -> None:
+    for number in range(seed, seed + 20):
+        random = Random(number)
+        schedule = lower(with_random_braids(random, random_schedule(random)), clip=True)
         costs = random_costs(random, schedule)
         played, predicted = play(schedule, costs), simulate(schedule, costs)
         assert played.start_ns == predicted.start_ns

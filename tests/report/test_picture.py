@@ -1,5 +1,7 @@
 import xml.etree.ElementTree as ElementTree
+from dataclasses import replace
 
+from evener.ir.action import Action, Kind
 from evener.ir.timeline import Timeline
 from evener.report import timeline_svg
 
@@ -41,3 +43,19 @@ def test_later_stages_of_a_worker_are_paler(make_timeline) -> None:
     classes = [bar.attrib.get("class") for bar in root.iter(f"{SVG}rect")]
     assert classes[2:6] == ["F0", "F1", "B1", "B0"]
     assert "paler: later stages of a worker" in text
+
+
+def test_the_actions_of_a_braid_lie_one_above_the_other(make_timeline) -> None:
+    rows, braids = ["0F0 0F1 0B0 0B1"], frozenset({Action(0, Kind.F, 1)})
+    together = make_timeline(rows, [0, 1, 1, 3], [1, 3, 3, 4])
+    together = replace(together, schedule=replace(together.schedule, braids=braids))
+    assert heights(together) == [26, 12.5, 12.5, 26]
+    in_turn = make_timeline(rows, [0, 1, 2, 3], [1, 2, 3, 4])
+    in_turn = replace(in_turn, schedule=together.schedule)
+    assert heights(in_turn) == [26, 26, 26, 26]
+
+
+def heights(timeline: Timeline) -> list[float]:
+    root = ElementTree.fromstring(timeline_svg(timeline))
+    bars = [bar for bar in root.iter(f"{SVG}rect") if bar.attrib.get("class") in ("F0", "B0")]
+    return [float(bar.attrib["height"]) for bar in bars[:4]]

@@ -1,3 +1,6 @@
+from dataclasses import replace
+
+from evener.ir.action import Action, Kind
 from evener.ir.timeline import Timeline
 from evener.report.waits import NOTHING, path_to, waited_for
 
@@ -58,3 +61,21 @@ def test_the_path_to_the_last_action_is_the_critical_path(predicted: Timeline) -
     actions = [action for _, action in predicted.schedule.actions()]
     path = " ".join(str(actions[index]) for index in path_to(7, waited_for(predicted)))
     assert path == "0F0 0SEND_F0 1RECV_F0 1F0 1B0 1F1 1B1 1SEND_B1 0RECV_B1 0B1"
+
+
+def test_a_braid_waits_for_what_either_of_its_actions_needs(make_timeline) -> None:
+    # 0F1 is ready at 1, but 0B0 only when 1B0 has ended at 5.
+    rows = ["0F0 0F1 0B0 0B1", "1F0 1B0 1F1 1B1"]
+    start_ns, end_ns = [0, 5, 5, 12, 1, 2, 8, 9], [1, 8, 8, 14, 2, 5, 9, 12]
+    timeline = make_timeline(rows, start_ns, end_ns)
+    assert waited_for(timeline)[1:3] == [0, 1]
+    braids = frozenset({Action(0, Kind.F, 1)})
+    braided = replace(timeline, schedule=replace(timeline.schedule, braids=braids))
+    assert waited_for(braided)[1:3] == [5, 5]
+
+
+def test_a_braid_run_in_turn_waits_in_turn(make_timeline) -> None:
+    timeline = make_timeline(["0F0 0F1 0B0 0B1"], [0, 1, 2, 4], [1, 2, 4, 6])
+    braids = frozenset({Action(0, Kind.F, 1)})
+    braided = replace(timeline, schedule=replace(timeline.schedule, braids=braids))
+    assert waited_for(braided) == [NOTHING, 0, 1, 2]

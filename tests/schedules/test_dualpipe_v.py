@@ -1,6 +1,7 @@
 """DualPipeV against torch's own order and the published bubble."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 from torch.distributed.pipelining.schedules import ScheduleDualPipeV
@@ -71,6 +72,7 @@ def test_order_is_that_of_torch(num_workers: int, num_microbatches: int) -> None
     schedule = dualpipe_v(ScheduleShape(num_workers, num_microbatches, 2))
     rows = rows_of_torch(num_workers, num_microbatches)
     assert schedule.workers == tuple(tuple(a for step in row for a in step) for row in rows)
+    assert schedule.braids == {step[0] for row in rows for step in row if len(step) > 1}
 
 
 @pytest.mark.parametrize(("num_workers", "num_microbatches"), SIZES)
@@ -78,9 +80,12 @@ def test_bubble(num_workers: int, num_microbatches: int) -> None:
     p, m = num_workers, num_microbatches
     # Published, with PP = 2p stages: (PP/2-1)(F&B+B-3W), here F&B = 3, B = 2, W = 1.
     assert step_of_pairs_ns(rows_of_torch(p, m)) == 6 * m + (p - 1) * (3 + 2 - 3)
-    # Two actions that follow each other: (p-1)(F+I-W).
-    step_ns = simulate(dualpipe_v(ScheduleShape(p, m, 2)), unit_costs(p, 2 * p)).step_ns
-    assert step_ns == 6 * m + (p - 1) * (1 + 1 - 1)
+    schedule = dualpipe_v(ScheduleShape(p, m, 2))
+    assert simulate(schedule, unit_costs(p, 2 * p)).step_ns == 6 * m + (p - 1) * (3 + 2 - 3)
+    # Two actions that follow each other, a forward being sent on before the backward beside it has
+    # ended: (p-1)(F+I-W).
+    in_turn = replace(schedule, braids=frozenset())
+    assert simulate(in_turn, unit_costs(p, 2 * p)).step_ns == 6 * m + (p - 1) * (1 + 1 - 1)
 
 
 @pytest.mark.parametrize(("num_workers", "num_microbatches"), SIZES)

@@ -14,7 +14,11 @@ from evener.ir.schedule import Schedule
 from evener.sim import bubbles, makespans, simulate, simulate_many
 from evener.sim.reference import simulate_by_events
 from evener.testing.random_costs import random_costs
-from evener.testing.random_schedules import random_durations, random_schedule
+from evener.testing.random_schedules import (
+    random_durations,
+    random_schedule,
+    with_random_braids,
+)
 
 PER_TEST = 10
 
@@ -43,8 +47,10 @@ def lowered(random: Random, schedule: Schedule) -> Schedule:
     return lower(schedule, tied=tied, clip=clip, durations_ns=random_durations(random))
 
 
-def check_seed(seed: int) -> None:
+def check_seed(seed: int, *, braided: bool = False) -> None:
     random, schedule, costs = drawn(seed)
+    if braided:
+        schedule = with_random_braids(random, schedule)
     for played in (schedule, lowered(random, schedule)):
         timeline = simulate(played, costs)
         assert timeline == simulate_by_events(played, costs), seed
@@ -63,6 +69,12 @@ def check_seed(seed: int) -> None:
 def test_kernel_equals_event_loop(first: int) -> None:
     for seed in range(first, first + PER_TEST):
         check_seed(seed)
+
+
+@pytest.mark.parametrize("first", range(0, 200, PER_TEST))
+def test_kernel_equals_event_loop_on_braids(first: int) -> None:
+    for seed in range(first, first + PER_TEST):
+        check_seed(seed, braided=True)
 
 
 @pytest.mark.slow

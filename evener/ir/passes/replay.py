@@ -33,11 +33,13 @@ def takes_time(kind: Kind) -> bool:
 def end_times(schedule: Schedule, durations_ns: Durations | None) -> list[int]:
     """When every action ends, in flat order. Raises ScheduleError if the schedule gets stuck.
 
-    A compute action that makes something takes at least 1, so that no two of a worker end at once.
+    A compute action that makes something takes at least 1, so that no two of a worker end at once,
+    but those of a braid: it takes the time of both.
     """
     duration = durations_ns or unit_durations
     dependencies, order = require_order(schedule)
-    group_of = {index: group for group in dependencies.collectives for index in group}
+    groups = (*dependencies.collectives, *dependencies.braids)
+    group_of = {index: group for group in groups for index in group}
     end = [0] * len(dependencies.actions)
     for index in order.order:
         action = dependencies.actions[index]

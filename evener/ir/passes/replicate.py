@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+from evener.ir.action import Action
 from evener.ir.schedule import Schedule
 
 
@@ -12,14 +13,17 @@ def replicate(schedule: Schedule, count: int) -> Schedule:
     r * num_microbatches on.
     """
     assert count >= 1
+    m = schedule.num_microbatches
     workers = tuple(
-        tuple(
-            action
-            if action.microbatch is None
-            else action._replace(microbatch=action.microbatch + copy * schedule.num_microbatches)
-            for action in actions
-        )
+        tuple(_moved(action, copy * m) for action in actions)
         for copy in range(count)
         for actions in schedule.workers
     )
-    return replace(schedule, workers=workers, num_microbatches=schedule.num_microbatches * count)
+    braids = frozenset(_moved(a, copy * m) for copy in range(count) for a in schedule.braids)
+    return replace(schedule, workers=workers, num_microbatches=m * count, braids=braids)
+
+
+def _moved(action: Action, num_microbatches: int) -> Action:
+    if action.microbatch is None:
+        return action
+    return action._replace(microbatch=action.microbatch + num_microbatches)

@@ -64,10 +64,27 @@ function makeTimeline(raw, place, schedule, kinds, column) {
     waited: column(raw.waited), partner: column(raw.partner), peaks: raw.peak_bytes };
   timeline.workers = schedule.first.slice(0, -1).map((from, worker) =>
     makeLanes(timeline, from, schedule.first[worker + 1], kinds));
+  timeline.half = halvesOf(timeline, kinds);
   const memory = column(raw.memory);
   timeline.curves = memory && timeline.workers.map((lanes, worker) =>
     memoryCurve(timeline, memory, schedule.first[worker], schedule.first[worker + 1], kinds));
   return timeline;
+}
+
+// Which half of its lane an action has: messages by their direction, the two actions of a braid,
+// which share their time, one above the other; all else fills the lane.
+function halvesOf({ start, end, schedule, workers }, kinds) {
+  const half = Int8Array.from(schedule.kind, (kind) => kinds[kind].half);
+  for (const { compute: { order } } of workers) {
+    for (let k = 1; k < order.length; k++) {
+      const [above, below] = [order[k - 1], order[k]];
+      if (start[above] === start[below] && end[above] === end[below] && end[above] > start[above]) {
+        half[above] = 0;
+        half[below] = 1;
+      }
+    }
+  }
+  return half;
 }
 
 function makeLanes(timeline, from, to, kinds) {

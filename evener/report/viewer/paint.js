@@ -105,7 +105,7 @@ class Painter {
     const left = this.snap(this.x(timeline.start[index]));
     const width = Math.max(this.snap(this.x(timeline.end[index])) - left, 1);
     return this.model.kinds[schedule.kind[index]].computes
-      ? { left, width, top, height: lane.height }
+      ? { left, width, ...placeIn(timeline.half[index], top, lane.height) }
       : { left, width, top: top + lane.height, height: Math.max(lane.strip, 1) };
   }
 
@@ -152,12 +152,13 @@ class Painter {
       const ink = this.inks[timeline.schedule.ink[index]];
       context.globalAlpha = path && !(path.timeline === timeline && path.members.has(index)) ? FADED : 1;
       context.fillStyle = ink.fill;
+      const place = placeIn(timeline.half[index], top, height);
       // A hair of paper keeps neighbours apart.
-      context.fillRect(left, top, width > 3 ? width - 1 / this.ratio : width, height);
+      context.fillRect(left, place.top, width > 3 ? width - 1 / this.ratio : width, place.height);
       if (font && width > font) {
         const middle = [Math.max(left, layout.gutter), Math.min(right, layout.gutter + layout.plotWidth)];
         context.fillStyle = ink.text;
-        this.paintLabel(timeline.schedule, index, middle, top + height / 2 + 0.5);
+        this.paintLabel(timeline.schedule, index, middle, place.top + place.height / 2 + 0.5);
       }
     }
     context.globalAlpha = 1;
@@ -449,4 +450,9 @@ class Painter {
     context.textAlign = "left";
     context.fillText(`time in ${ticks.unit}`, 10, AXIS_HEIGHT / 2);
   }
+}
+
+// Where an action lies in a lane of which it may have one half.
+function placeIn(half, top, height) {
+  return half === NOTHING ? { top, height } : { top: top + (half * height) / 2, height: height / 2 };
 }

@@ -125,14 +125,14 @@ class Viewer {
       const inside = down - worker * layout.rowHeight - top;
       if (inside < 0 || inside >= height + strip) continue;
       const { compute, beside } = timeline.workers[worker];
-      if (inside < height) return this.nearest(timeline, compute, this.timeAt(x), 0);
+      if (inside < height) return this.nearest(timeline, compute, this.timeAt(x), inside > height / 2 ? 1 : 0);
       return this.nearest(timeline, beside, this.timeAt(x), inside - height > strip / 2 ? 1 : 0);
     }
     return null;
   }
 
   // Narrow actions can be hit from two pixels away; where several are hit, the nearest wins.
-  // half: the half of the strip in which messages are preferred.
+  // half: the half of the lane or strip whose actions are preferred.
   nearest(timeline, lane, time, half) {
     const { view, layout } = this.scene;
     const reach = (2 * (view.to - view.from)) / layout.plotWidth;
@@ -141,9 +141,9 @@ class Viewer {
     let bestDistance = Infinity;
     for (let k = low; k < high; k++) {
       const index = lane.order[k];
-      const kind = this.model.kinds[timeline.schedule.kind[index]];
+      const own = timeline.half[index];
       const miss = Math.max(timeline.start[index] - time, time - timeline.end[index], 0);
-      const distance = miss + (kind.half !== NOTHING && kind.half !== half ? reach : 0);
+      const distance = miss + (own !== NOTHING && own !== half ? reach : 0);
       if (miss <= reach && distance < bestDistance) {
         best = { timeline, index };
         bestDistance = distance;
