@@ -30,6 +30,7 @@ OFFLOADED = (
     ("one_f_one_b", ScheduleShape(4, 6)),
     ("interleaved_one_f_one_b", ScheduleShape(2, 4, 2)),
     ("zb_h1", ScheduleShape(4, 6)),
+    ("sppo", ScheduleShape(4, 2, num_slices=3)),
 )
 """Schedules in which every cell that lives long enough goes to host memory and back."""
 
