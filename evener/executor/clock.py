@@ -38,11 +38,11 @@ class Clock(Protocol):
         ...
 
     def issued(self, position: int, start: Callable[[], Handle]) -> Handle:
-        """A collective is issued now; return the handle to wait for."""
+        """A collective or a copy is issued now; return the handle to wait for."""
         ...
 
     def ended(self, position: int) -> None:
-        """The collective's handle has been waited for."""
+        """The handle of the collective or copy has been waited for."""
         ...
 
 

@@ -240,6 +240,9 @@ class StandIn:
     def collective(self, action: Action, transport: Transport, members: tuple[int, ...]) -> Handle:
         return Done()
 
+    def copy(self, action: Action) -> Handle:
+        return Done()
+
     def begin_step(self) -> None:
         """No batch is needed."""
 

@@ -6,7 +6,7 @@ messages, and the members of a collective exchange when they are ready.
 
 import time
 from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from typing import TypeAlias
 
 import torch
@@ -14,7 +14,7 @@ from torch import Tensor
 
 from evener.cost.table import CostTable
 from evener.executor.clock import no_times
-from evener.executor.transport import Handle, Transport
+from evener.executor.transport import FutureHandle, Handle, Transport
 from evener.interp.worker import WorkerProgram
 from evener.ir.action import Kind
 from evener.ir.rules import RULES, Stream
@@ -29,7 +29,7 @@ class Durations:
     duration_ns: of compute actions and collectives; of sends, how long they keep their channel.
         A braid's first action takes none, its second one that of both.
     latency_ns: of receives. peer: worker at the other end of a message. members: of a collective.
-    braids: as in the program.
+    braids: as in the program. copies: the direction in which an OFFLOAD or RELOAD goes.
     """
 
     def __init__(self, program: WorkerProgram, costs: CostTable) -> None:
@@ -37,14 +37,18 @@ class Durations:
         self.latency_ns: dict[int, int] = {}
         self.peer: dict[int, int] = {}
         self.members: dict[int, tuple[int, ...]] = {}
+        self.copies: dict[int, Stream] = {}
         self.braids = program.braids
         own = program.worker
         steps = list(program)
         for position, action, _ in steps:
-            if RULES[action.kind].stream is not Stream.MESSAGE:
+            stream = RULES[action.kind].stream
+            if stream is not Stream.MESSAGE:
                 self.duration_ns[position] = costs.action_ns(own, action)
-                if RULES[action.kind].stream is Stream.COLLECTIVE:
+                if stream is Stream.COLLECTIVE:
                     self.members[position] = program.members(action)
+                elif stream is not Stream.COMPUTE:
+                    self.copies[position] = stream
                 continue
             peer = self.peer[position] = program.peer_worker(action)
             if action.kind in (Kind.SEND_F, Kind.SEND_B):
@@ -95,6 +99,7 @@ class VirtualClock:
         self._charge = charge
         self._now_ns = 0  # when the last compute action ended
         self._channel_ns: dict[int, int] = {}  # when the last send to each peer ended
+        self._copied_ns: dict[Stream, int] = {}  # when the last copy in each direction ended
         self._collective_ns = 0  # when the last collective ended
         # A collective runs beside the worker, and begins no earlier than the one before it ended.
         self._collectives = ThreadPoolExecutor(max_workers=1)
@@ -102,6 +107,7 @@ class VirtualClock:
     def begin_step(self) -> None:
         self._now_ns = 0
         self._channel_ns = {}
+        self._copied_ns = {}
         self._collective_ns = 0
 
     def compute(self, position: int, run: Callable[[], None], needs: tuple[int, ...]) -> None:
@@ -130,7 +136,14 @@ class VirtualClock:
         return tensors[1:]
 
     def issued(self, position: int, start: Callable[[], Handle]) -> Handle:
-        return FutureHandle(self._collectives.submit(self._run, position, self._now_ns, start))
+        direction = self._durations.copies.get(position)
+        if direction is None:
+            return FutureHandle(self._collectives.submit(self._run, position, self._now_ns, start))
+        start_ns = max(self._now_ns, self._copied_ns.get(direction, 0))
+        end_ns = start_ns + self._durations.duration_ns[position]
+        self._copied_ns[direction] = end_ns
+        self.start_ns[position], self.end_ns[position] = start_ns, end_ns
+        return start()
 
     def _run(self, position: int, issue_ns: int, start: Callable[[], Handle]) -> tuple[()]:
         start_ns, duration_ns = _latest(
@@ -145,7 +158,7 @@ class VirtualClock:
         return ()
 
     def ended(self, position: int) -> None:
-        """Nothing to do: the times were exchanged when the collective ran."""
+        """Nothing to do: the times were noted when the copy was issued or the collective ran."""
 
 
 class SleepClock:
@@ -167,6 +180,7 @@ class SleepClock:
         self._durations = durations
         self._transport = transport
         self._channel_ns: dict[int, int] = {}
+        self._copied_ns: dict[Stream, int] = {}
         self._collectives = ThreadPoolExecutor(max_workers=1)
 
     def begin_step(self) -> None:
@@ -192,7 +206,14 @@ class SleepClock:
         return tensors[1:]
 
     def issued(self, position: int, start: Callable[[], Handle]) -> Handle:
-        return FutureHandle(self._collectives.submit(self._run, position, start))
+        direction = self._durations.copies.get(position)
+        if direction is None:
+            return FutureHandle(self._collectives.submit(self._run, position, start))
+        start_ns = max(time.monotonic_ns(), self._copied_ns.get(direction, 0))
+        end_ns = start_ns + self._durations.duration_ns[position]
+        self._copied_ns[direction] = end_ns
+        self.start_ns[position], self.end_ns[position] = start_ns, end_ns
+        return SleepHandle(end_ns)
 
     def _run(self, position: int, start: Callable[[], Handle]) -> tuple[()]:
         start_ns, duration_ns = _latest(
@@ -206,7 +227,7 @@ class SleepClock:
         return ()
 
     def ended(self, position: int) -> None:
-        """Nothing to do: the end was noted when the collective ended."""
+        """Nothing to do: the end was noted when the copy was issued or the collective ended."""
 
     def _sleep(self, position: int, start_ns: int, duration_ns: int) -> None:
         self.start_ns[position] = start_ns
@@ -214,14 +235,15 @@ class SleepClock:
         self.end_ns[position] = time.monotonic_ns()
 
 
-class FutureHandle:
-    """Something that runs in another thread of this process."""
+class SleepHandle:
+    """Something that ends at a time of CLOCK_MONOTONIC."""
 
-    def __init__(self, future: "Future[tuple[()]]") -> None:
-        self._future = future
+    def __init__(self, end_ns: int) -> None:
+        self._end_ns = end_ns
 
     def wait(self) -> tuple[()]:
-        return self._future.result()
+        _sleep_until(self._end_ns)
+        return ()
 
 
 def _latest(

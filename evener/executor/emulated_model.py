@@ -87,5 +87,8 @@ class ModelEngine:
     def collective(self, action: Action, transport: Transport, members: tuple[int, ...]) -> Handle:
         return self._engine.collective(action, transport, members)
 
+    def copy(self, action: Action) -> Handle:
+        return self._engine.copy(action)
+
 
 _NO_VOCABULARY = "it has no vocabulary_size to draw tokens from; give one, or use --clock wall"

@@ -25,7 +25,7 @@ class Engine(Protocol):
         ...
 
     def run(self, action: Action) -> None:
-        """Do a compute action: F, B, I, W, R, STEP, X."""
+        """Do a compute action: F, B, I, W, R, STEP, X, FREE."""
         ...
 
     def payload(self, action: Action) -> tuple[Tensor, ...]:
@@ -41,5 +41,12 @@ class Engine(Protocol):
 
         All that the action needs has ended. The loop calls ``wait`` of the handle before the first
         action that needs the result, so what remains to be done with it is done there.
+        """
+        ...
+
+    def copy(self, action: Action) -> Handle:
+        """Start an OFFLOAD or a RELOAD and return at once.
+
+        The loop calls ``wait`` of the handle right before the first action that needs the result.
         """
         ...

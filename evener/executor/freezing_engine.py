@@ -26,6 +26,7 @@ class FreezingEngine:
         self.payload = engine.payload
         self.accept = engine.accept
         self.collective = engine.collective
+        self.copy = engine.copy
         self._run = engine.run
         self._parameters = {
             index: [each for each in stage.parameters() if each.requires_grad]

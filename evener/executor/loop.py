@@ -13,9 +13,7 @@ from evener.ir.action import Action, Kind
 from evener.ir.rules import RULES, Stream
 
 _SENDS = frozenset({Kind.SEND_F, Kind.SEND_B})
-_RUN = frozenset({*_SENDS, Kind.RECV_F, Kind.RECV_B, Kind.REDUCE, Kind.NORM}) | {
-    kind for kind in Kind if RULES[kind].stream is Stream.COMPUTE
-}
+_NOT_RUN = frozenset({Kind.GATHER, Kind.RELEASE})
 
 
 class Loop:
@@ -41,7 +39,7 @@ class Loop:
         progress: Progress | None = None,
         idle: Mapping[int, Callable[[], None]] | None = None,
     ) -> None:
-        unknown = sorted({str(step.action) for step in program if step.action.kind not in _RUN})
+        unknown = sorted({str(step.action) for step in program if step.action.kind in _NOT_RUN})
         if unknown:
             raise UsageError(*_not_run(program.worker, unknown))
         self.clock = clock
@@ -88,8 +86,8 @@ class Loop:
             if takes and position in self._idle:
                 takes.insert(0, self._idle[position])
             return self._compute(position, action, takes, self._positions_of(waits_for))
-        if stream is Stream.COLLECTIVE:
-            return self._collective(position, action, takes)
+        if stream is not Stream.MESSAGE:
+            return self._beside(position, action, takes)
         assert not takes
         if action.kind in _SENDS:
             return self._send(position, action)
@@ -141,12 +139,15 @@ class Loop:
 
         return call
 
-    def _collective(
+    def _beside(
         self, position: int, action: Action, takes: list[Callable[[], None]]
     ) -> Callable[[], None]:
         progress, clock, handles = self._progress, self.clock, self._handles
-        members = self._program.members(action)
-        start = partial(self._engine.collective, action, self._transport, members)
+        if RULES[action.kind].stream is Stream.COLLECTIVE:
+            members = self._program.members(action)
+            start = partial(self._engine.collective, action, self._transport, members)
+        else:
+            start = partial(self._engine.copy, action)
 
         def call() -> None:
             progress.action = action

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from evener.executor.verify import Case
 from evener.ir.action import Action, Kind
-from evener.ir.passes import replicate
+from evener.ir.passes import insert_offload, offloadable, replicate
 from evener.ir.schedule import Schedule
 from evener.schedules import SCHEDULES, ScheduleEntry, ScheduleShape, one_f_one_b, split_backward
 from evener.spec.job import AdamSpec, SgdSpec
@@ -24,6 +24,15 @@ COVERING = ((1, 3), (2, 1), (2, 6), (3, 7), (4, 8))
 SLICING = tuple(entry for entry in SCHEDULES.values() if entry.slicer is not None)
 WHOLE_MICROBATCHES = tuple(entry for entry in SCHEDULES.values() if entry.slicer is None)
 """The schedules that cut no microbatches."""
+
+OFFLOADED = (
+    ("gpipe", ScheduleShape(2, 4)),
+    ("one_f_one_b", ScheduleShape(4, 6)),
+    ("interleaved_one_f_one_b", ScheduleShape(2, 4, 2)),
+    ("zb_h1", ScheduleShape(4, 6)),
+    ("sppo", ScheduleShape(4, 2, num_slices=3)),
+)
+"""Schedules in which every cell that lives long enough goes to host memory and back."""
 
 SPREADS: dict[str, Holders] = {
     "2 then 1 then 3": ((0, 1, 1), (2,), (3, 4, 4, 5, 5)),
@@ -165,6 +174,13 @@ def _features() -> Iterator[Case]:
         yield replace(case, split="graph", name="graph split")
         yield Case(spread(holders, 5, recomputes=True, name="recompute"))
         yield Case(split_backward(spread(holders, 5, recomputes=True)), name="recompute, I and W")
+    for entry, shape in OFFLOADED:
+        whole = SCHEDULES[entry](shape)
+        yield Case(insert_offload(whole, offloadable(whole)), name=f"{entry}, offloaded")
+    for way in ("store", "graph"):
+        halved = split_backward(spread(chain, 5, recomputes=True))
+        moved = insert_offload(halved, offloadable(halved))
+        yield Case(moved, split=way, name=f"recompute, I and W, offloaded, {way} split")
     yield Case(replicate(one_f_one_b(ScheduleShape(2, 3)), 2), name="2 replicas")
 
 

@@ -87,6 +87,11 @@ class Slices:
             yield context
         del part["slice_context"]
 
+    def shared(self, cell: Cell) -> Iterator[Tensor]:
+        """What the slices of a microbatch hold together in one stage."""
+        past = self._pasts.get(cell[:2])
+        yield from () if past is None else (slot.whole for slot in past.slots)
+
     def keep(self, cell: Cell, context: SliceContext) -> None:
         """A backward will follow this forward."""
         self._contexts[cell] = context

@@ -1,6 +1,6 @@
 """The engine of a real run: what the actions of a schedule do to PyTorch modules."""
 
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import torch
@@ -10,6 +10,8 @@ from torch.optim import Optimizer
 from evener.errors import UsageError
 from evener.executor.batch import signature, to_device
 from evener.executor.gradients import GlobalNorm, NormInFlight, clip, start_sum
+from evener.executor.host_copies import host_copies
+from evener.executor.offload import Offload
 from evener.executor.side_work import SideCalls
 from evener.executor.slices import Slices
 from evener.executor.transport import Done, Handle, Transport
@@ -59,6 +61,7 @@ class TorchEngine:
     schedule: the plan's. model: what this worker holds. input_name: the entry of the batch that
         the first layer is called with. optimizers: by stage. clip_norm: the gradients are scaled
         down to this global norm by NORM. slice_tokens: of each slice, if there are several.
+    offload: what moves activations to host memory, if the schedule does.
     on_gradients: called with complete gradients by name, before they are clipped and used.
 
     Raises UsageError for schedules with other stage graphs than a chain, and where slices are of
@@ -96,6 +99,7 @@ class TorchEngine:
             Kind.I: self._input_backward,
             Kind.W: self._weight_backward,
         }
+        self.offload: Offload | None = None
         self._step = _NO_STEP
         self._is_training: bool | None = None
         self._signatures: list[Hashable] = []
@@ -117,6 +121,23 @@ class TorchEngine:
             self._slices = Slices(slice_tokens, input_name=input_name, stages=model.stages.values())
             self._data, self._compute = self._part, self._compute_slice
             self._received = self._received_for_slice
+        if Kind.OFFLOAD in schedule.kinds:
+            self.offload = self._offload_of(schedule.workers[worker])
+
+    def _offload_of(self, actions: Sequence[Action]) -> Offload:
+        """Have forwards record what they save; engines that offload nothing have none of it."""
+        offload = Offload(
+            actions,
+            copies=host_copies(self._device),
+            cell_of=_cell,
+            passes=self._passes,
+            arrived=self._arrived,
+            kept=self._kept,
+        )
+        self._runs[Kind.F] = offload.forward(self._runs[Kind.F])
+        self._runs[Kind.R] = offload.recompute(self._runs[Kind.R])
+        self._runs[Kind.FREE] = offload.free
+        return offload
 
     def count_norm_by(self, owner: Mapping[str, int]) -> None:
         """Say which worker counts which parameter in the global norm."""
@@ -154,6 +175,7 @@ class TorchEngine:
         assert not any(left), f"left over at the end of the step: {left}"
         if self._slices is not None:
             self._slices.end_step()
+        assert self.offload is None or self.offload.is_idle, "something is still in host memory"
         self._step = _NO_STEP
         self._on_device = {}
 
@@ -187,6 +209,10 @@ class TorchEngine:
         self._report_gradients(self.model.parameters)
         in_flight = self._global_norm.start(self.model.parameters, transport, members, self._device)
         return _Clipping(self, in_flight)
+
+    def copy(self, action: Action) -> Handle:
+        assert self.offload is not None, "only schedules that offload have copies"
+        return self.offload.start(action)
 
     # Forward
 
@@ -322,6 +348,15 @@ class TorchEngine:
     def _part(self, cell: Cell) -> Microbatch:
         assert self._slices is not None, "there are slices"
         return self._slices.part(cell, self._microbatch(cell))
+
+    def _kept(self, cell: Cell) -> Iterator[Tensor]:
+        """What others hold of that with which saved tensors of a cell may share memory."""
+        yield from self.model.stages[cell[0]].parameters()
+        yield from self.model.stages[cell[0]].buffers()
+        entries = self._microbatch(cell).values()
+        yield from (entry for entry in entries if isinstance(entry, Tensor))
+        if self._slices is not None:
+            yield from self._slices.shared(cell)
 
     def _microbatch(self, cell: Cell) -> Microbatch:
         index = cell[1]

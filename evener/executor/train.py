@@ -361,6 +361,8 @@ def build_engine(
         clip_norm=plan.job.clip_norm,
         slice_tokens=plan.slice_tokens,
     )
+    if engine.offload is not None:
+        engine.offload.num_bytes = plan.offload_bytes
     holdings = transport.gather(held.describe())
     engine.count_norm_by(
         {name: who for name, who in owners(holdings).items() if holdings[who][name].learns}

@@ -1,6 +1,7 @@
 """Messages between workers: what the loop asks of gloo, NCCL or of threads in one process."""
 
 from collections.abc import Hashable
+from concurrent.futures import Future
 from typing import Any, Protocol
 
 from torch import Tensor
@@ -26,6 +27,16 @@ class Done:
 
     def wait(self) -> tuple[Tensor, ...]:
         return self._tensors
+
+
+class FutureHandle:
+    """Something that runs in another thread of this process."""
+
+    def __init__(self, future: "Future[tuple[()]]") -> None:
+        self._future = future
+
+    def wait(self) -> tuple[()]:
+        return self._future.result()
 
 
 class Transport(Protocol):

@@ -59,6 +59,8 @@ class Plan(Record):
     freezing: which shares of a stage's parameters each microbatch leaves out, if the job freezes.
     cycle: the same schedule with side work (X), for steps that follow one another and then begin
         anew; empty where every step is ``schedule``.
+    offload_bytes: per stage, how much of the activations of an offloaded cell goes to host memory
+        (whole storages, so a little more may); None means all of them.
     predicted: what the simulator says, if it was asked.
     """
 
@@ -77,6 +79,7 @@ class Plan(Record):
     schedule: ScheduleLines
     freezing: FreezingLines | None = None
     cycle: tuple[ScheduleLines, ...] = ()
+    offload_bytes: tuple[Size, ...] | None = None
     predicted: Prediction | None = None
 
     @property

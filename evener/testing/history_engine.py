@@ -74,6 +74,7 @@ class HistoryEngine:
         self._gradients: dict[Cell, int] = {}
         self._received: dict[tuple[Cell, int, bool], int] = {}  # by cell and other stage
         self._activations: dict[Cell, bool] = {}  # whether it is there, or must be recomputed
+        self._in_host: dict[Cell, bool | None] = {}  # what was there, once the copy has ended
         self._own: dict[int, int] = {}  # summed weight gradients of this worker, by stage
         self._reduced: dict[int, int] = {}
         self._done: set[Action] = set()
@@ -101,7 +102,7 @@ class HistoryEngine:
         self._activations[cell] = not recomputes
 
     def _recompute(self, action: Action) -> None:
-        assert not self._activations[_cell(action)]
+        assert not self._activations[_cell(action)], f"{action}: nothing is to be recomputed"
         self._activations[_cell(action)] = True
 
     def _input_gradient(self, action: Action) -> None:
@@ -129,6 +130,11 @@ class HistoryEngine:
         stage = action.stage
         total = self._reduced.get(stage, self._own[stage])
         assert total == self._histories.total([stage]), f"{action}: gradients are not complete"
+
+    def _free(self, action: Action) -> None:
+        cell = _cell(action)
+        assert self._in_host.pop(cell) is None, f"{action}: the copy has not been waited for"
+        self._in_host[cell] = self._activations.pop(cell)
 
     def _side_work(self, action: Action) -> None:
         """Nothing depends on it."""
@@ -178,12 +184,28 @@ class HistoryEngine:
 
         return _Waiting(wait)
 
+    def copy(self, action: Action) -> "Handle":
+        cell = _cell(action)
+
+        def wait() -> "tuple[Tensor, ...]":
+            if action.kind is Kind.OFFLOAD:
+                assert cell in self._activations, f"{action}: there is nothing to copy"
+                self._in_host[cell] = None
+            else:
+                held = self._in_host.pop(cell)
+                assert held is not None, f"{action}: the copy was not waited for"
+                self._activations[cell] = held
+            return ()
+
+        return _Waiting(wait)
+
     def finish(self) -> None:
         """Check that every compute action was done and every message was used."""
         own = {a for a in self._schedule.workers[self._worker] if a.kind in _COMPUTE}
         assert self._done == own
         assert not self._received
         assert not self._activations
+        assert not self._in_host
 
 
 _COMPUTE: dict[Kind, Callable[[HistoryEngine, Action], None]] = {
@@ -193,6 +215,7 @@ _COMPUTE: dict[Kind, Callable[[HistoryEngine, Action], None]] = {
     Kind.I: HistoryEngine._input_gradient,
     Kind.W: HistoryEngine._weight_gradient,
     Kind.STEP: HistoryEngine._step,
+    Kind.FREE: HistoryEngine._free,
     Kind.X: HistoryEngine._side_work,
 }
 

@@ -69,6 +69,11 @@ class _Network:
                 raise ConnectionError("another worker failed")
             return [value for _, value in sorted(self._values[name].items())]
 
+    def forget(self, name: Hashable) -> None:
+        """Let go of values that nobody asks for any more."""
+        with self._changed:
+            del self._values[name]
+
     def abort(self, error: BaseException) -> None:
         """Make all who wait give up. The first error is kept."""
         with self._changed:
@@ -102,6 +107,7 @@ class MemoryTransport:
 
     def _take(self, name: Hashable) -> "tuple[Tensor, ...]":
         (tensors,) = self.network.all_left(name, 1)
+        self.network.forget(name)
         return tensors
 
     def all_reduce(

@@ -1,8 +1,8 @@
 """Random legal schedules of every shape that the rules allow, and ways to break them.
 
-``random_schedule`` draws sizes, who runs what, which cells split their backward or recompute, and
-then plays the rules by chance: among all actions that may come next, any one comes next.  So every
-legal interleaving can appear.  Same seed, same schedule.
+``random_schedule`` draws sizes, who runs what, which cells split their backward, recompute or
+offload, and then plays the rules by chance: among all actions that may come next, any one comes
+next.  So every legal interleaving can appear.  Same seed, same schedule.
 """
 
 from collections import defaultdict
@@ -136,6 +136,7 @@ def _random_lists(random: Random, shape: Schedule) -> tuple[tuple[Action, ...], 
 def _random_actions(random: Random, shape: Schedule) -> Iterator[tuple[Action, list[Action]]]:
     """Every action of every cell, and what it needs."""
     split_share, recompute_share = random.choice((0, 0.5, 1)), random.choice((0, 0, 0.5, 1))
+    offload_share = random.choice((0, 0, 0, 0.5))
     slices = range(shape.num_slices) if shape.num_slices > 1 else (None,)
     cells: list[Cell] = [
         (stage, microbatch, token_slice)
@@ -160,6 +161,10 @@ def _random_actions(random: Random, shape: Schedule) -> Iterator[tuple[Action, l
         after += [(other, microbatch, token_slice) for other in shape.successors[stage]]
         yield action(cell, Kind.F), [action(other, Kind.F) for other in before]
         last = action(cell, Kind.F)
+        if random.random() < offload_share:
+            for kind in (Kind.OFFLOAD, Kind.FREE, Kind.RELOAD):
+                yield action(cell, kind), [last]
+                last = action(cell, kind)
         if random.random() < recompute_share:
             yield action(cell, Kind.R), [last]
             last = action(cell, Kind.R)

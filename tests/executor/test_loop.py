@@ -182,7 +182,7 @@ def test_kinds_that_the_executor_does_not_run_are_refused() -> None:
         loop_of(row, "0GATHER 0F1 0B1 0RELEASE", Journal(), num_stages=1)
     assert str(caught.value) == (
         "the executor does not run all actions of this schedule\n"
-        "  worker 0: 0GATHER, 0OFFLOAD0, 0RELEASE, 0RELOAD0; "
+        "  worker 0: 0GATHER, 0RELEASE; "
         "run a schedule without actions of these kinds"
     )
 

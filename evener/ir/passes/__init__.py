@@ -1,7 +1,7 @@
 from evener.ir.passes.insert_messages import insert_messages
-from evener.ir.passes.insert_offload import insert_offload
+from evener.ir.passes.insert_offload import insert_offload, offloadable
 from evener.ir.passes.insert_step import insert_step
 from evener.ir.passes.lower import lower
 from evener.ir.passes.replicate import replicate
 
-__all__ = ["insert_messages", "insert_offload", "insert_step", "lower", "replicate"]
+__all__ = ["insert_messages", "insert_offload", "insert_step", "lower", "offloadable", "replicate"]

@@ -29,7 +29,7 @@ def insert_offload(schedule: Schedule, cells: Collection[Cell], *, lead: int = 1
     assert lead >= 1, "a copy needs something to run beside"
     if not schedule.kinds.isdisjoint(OFFLOAD_KINDS) or schedule.is_lowered:
         raise ScheduleError(_WRONG_INPUT.format(name=schedule.name))
-    lives = [cell_lives(actions) for actions in schedule.workers]
+    lives = [_lives(actions) for actions in schedule.workers]
     found = {cell: life for own in lives for cell, life in own.items()}
     wrong = [
         f"{Action(cell[0], Kind.OFFLOAD, cell[1], cell[2])}: {reason}"
@@ -45,7 +45,7 @@ def insert_offload(schedule: Schedule, cells: Collection[Cell], *, lead: int = 1
     return replace(schedule, workers=workers)
 
 
-def cell_lives(actions: tuple[Action, ...]) -> dict[Cell, tuple[int, int]]:
+def _lives(actions: tuple[Action, ...]) -> dict[Cell, tuple[int, int]]:
     """Of each cell with a backward, where its forward and the first user of what that saved stand.
 
     Places count the compute actions of the list. The user is R, B or I.
@@ -64,7 +64,18 @@ def cell_lives(actions: tuple[Action, ...]) -> dict[Cell, tuple[int, int]]:
     return lives
 
 
-def can_offload(life: tuple[int, int], lead: int) -> bool:
+def offloadable(schedule: Schedule, *, lead: int = 1) -> tuple[Cell, ...]:
+    """The cells that ``insert_offload`` accepts, those that live longest first."""
+    lives = [
+        (begin - end, cell)
+        for actions in schedule.workers
+        for cell, (begin, end) in _lives(actions).items()
+        if _is_long((begin, end), lead)
+    ]
+    return tuple(cell for _, cell in sorted(lives, key=lambda pair: pair[0]))
+
+
+def _is_long(life: tuple[int, int], lead: int) -> bool:
     """Whether at least one compute action runs while a cell's activations are in host memory."""
     begin, end = life
     return end - begin > 2 * lead + 1
@@ -91,7 +102,7 @@ def _merge(
 def _wrong_cell(life: tuple[int, int] | None, lead: int) -> str | None:
     if life is None:
         return "no worker runs its forward and a backward; leave it out"
-    if not can_offload(life, lead):
+    if not _is_long(life, lead):
         return (
             f"{life[1] - life[0] - 1} compute actions stand between its forward and its backward, "
             f"{2 * lead + 1} are needed; leave it out"

@@ -5,7 +5,7 @@ import pytest
 from evener.errors import ScheduleError
 from evener.ir.check import violations
 from evener.ir.memory import MemoryTable, peak_bytes
-from evener.ir.passes import insert_offload, lower
+from evener.ir.passes import insert_offload, lower, offloadable
 from evener.ir.rules import Resource
 from evener.ir.schedule import Schedule
 from evener.ir.text import parse_action
@@ -66,6 +66,14 @@ def test_the_peak_of_gpipe_hardly_grows_with_the_microbatches() -> None:
         "offloaded part -6 x 9 B at 0F7. Ways out: fewer microbatches in flight, recompute, or "
         "fewer layers on this worker"
     )
+
+
+def test_what_lives_long_enough_is_known_and_the_longest_lived_comes_first() -> None:
+    # F of microbatch m stands at place m and B at 7 - m; 3 actions must stand between them.
+    plain = gpipe(ScheduleShape(num_workers=1, num_microbatches=4))
+    assert offloadable(plain) == ((0, 0, None), (0, 1, None))
+    # With a lead of 2, 5 must: 6 and 4 do.
+    assert offloadable(plain, lead=2) == ((0, 0, None),)
 
 
 def test_what_cannot_be_offloaded_is_named_with_the_reason() -> None:
