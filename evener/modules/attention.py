@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from evener.modules.partial_attention import attend_slice, works_in_parts
 from evener.modules.slice_context import SliceContext
 from evener.modules.weights import linear
 from evener.spec.layers import AttentionSpec
@@ -71,6 +72,8 @@ class _Attend(nn.Module):
             k_BKTE, v_BKTE = slice_context.extended(k_BKTE, v_BKTE, dim=-2)
             if documents_BT is not None:
                 (documents_BS,) = slice_context.extended(documents_BT, dim=-1)
+            elif self.window is None and works_in_parts(q_BHTE, k_BKTE, v_BKTE):
+                return attend_slice(q_BHTE, k_BKTE, v_BKTE).transpose(1, 2).flatten(2)
         mask = None
         num_queries, num_keys = q_BHTE.shape[-2], k_BKTE.shape[-2]
         if self.window is not None and self.window < num_keys:
