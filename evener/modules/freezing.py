@@ -32,18 +32,20 @@ def draw_frozen(
 ) -> list[nn.Parameter]:
     """The parameters that a microbatch leaves out, anew for every step and microbatch.
 
-    parameters: all of the stage, in order. share_ppm: how many of them, in parts per million,
-        rounded to whole tensors.
+    parameters: all of the stage, in order. share_ppm: how many of them, in parts per million: of
+        what is no whole number, the fraction is the probability of one more, so that the mean over
+        many steps is the share, also for a stage of few parameters.
 
     All are equally likely, but on stage 0 the front ones are more so: where nothing in front of a
     layer learns, its input needs no gradient either.  (TimelyFreeze, 2602.05754, and its code.)
     """
     count = len(parameters)
-    num_frozen = (2 * count * share_ppm + WHOLE_PPM) // (2 * WHOLE_PPM)
-    if num_frozen == count:
-        return list(parameters)
+    if share_ppm in (0, WHOLE_PPM):
+        return list(parameters) if share_ppm else []
     # Below zero there are no layers, whose dropout draws from the same keys.
     random = Random(key(seed, step, -1 - stage, microbatch))
+    num_frozen, rest_ppm = divmod(count * share_ppm, WHOLE_PPM)
+    num_frozen += random.random() * WHOLE_PPM < rest_ppm
     slope = (1 - _LAST_ODDS) / max(1, count - 1) if stage == 0 else 0.0
     # The largest of u ** (1 / odds) are a draw without replacement by these odds.
     tickets = [random.random() ** (1 / (1 - slope * index)) for index in range(count)]

@@ -1,5 +1,6 @@
 """What freezing draws, leaves out, and saves."""
 
+import math
 from collections import Counter
 from collections.abc import Callable
 from typing import Any
@@ -28,15 +29,18 @@ def drawn(count: int, share_ppm: int, **where: int) -> list[int]:
     return [place[id(each)] for each in draw_frozen(parameters, share_ppm, **at)]
 
 
-@pytest.mark.parametrize(
-    ("share_ppm", "expected"),
-    # Of 7: 0.49 and 0.5, then 3.5 and 6.5 of them; what is halfway is rounded up.
-    [(70_000, 0), (71_429, 1), (500_000, 4), (928_571, 6), (928_572, 7), (1_000_000, 7), (0, 0)],
-)
-def test_a_share_is_rounded_to_whole_parameters(share_ppm: int, expected: int) -> None:
-    found = drawn(7, share_ppm)
-    assert len(set(found)) == len(found) == expected
-    assert found == sorted(found)
+@pytest.mark.parametrize("share_ppm", [0, 71_429, 500_000, 900_000, 1_000_000])
+def test_on_average_a_share_is_what_it_says(share_ppm: int) -> None:
+    sizes = []
+    for step in range(1000):
+        found = drawn(7, share_ppm, step=step)
+        assert found == sorted(set(found))
+        sizes.append(len(found))
+    # Of 7 parameters: 0, 0.5, 3.5, 6.3 and 7; the neighbouring whole numbers in turn.
+    share = 7 * share_ppm / 1e6
+    assert set(sizes) <= {math.floor(share), math.ceil(share)}
+    # Three standard deviations of a mean of 1000: 3 * sqrt(1/4/1000) = 0.05.
+    assert sum(sizes) / 1000 == pytest.approx(share, abs=0.05)
 
 
 def test_draws_repeat_and_differ_by_step_stage_and_microbatch() -> None:
