@@ -24,6 +24,7 @@ from evener.cli.parser import Verbs, add_verb
 from evener.cli.shapes import add_times, in_unit, number_from_flag, times_from_flags
 from evener.cost.profile import Profile
 from evener.errors import UsageError
+from evener.ir.freezing import WHOLE_PPM
 from evener.planner.compare import (
     ComparedSchedule,
     Comparison,
@@ -37,7 +38,10 @@ from evener.report.comparison import Measures, comparison_text, measures_of, wri
 from evener.report.figures import Scale
 
 _FILES = ("model", "cluster", "job", "profile")
-_FLAGS = ("workers", "microbatches", "slices", "forward", "backward", "weight", "latency", "memory")
+_FLAGS = (
+    *("workers", "microbatches", "slices", "forward", "backward", "weight", "latency"),
+    *("memory", "freeze"),
+)
 _MOST_CHUNKS = 8
 _MOST_FORWARDS = 20_000
 
@@ -67,6 +71,11 @@ def add_parser(verbs: Verbs, name: str) -> None:
         "--memory",
         metavar="N",
         help="microbatches whose activations a worker has room for (default: no limit)",
+    )
+    group.add_argument(
+        "--freeze",
+        metavar="SHARE",
+        help="freeze up to this share of the parameters of a stage (default: none)",
     )
     parser.add_argument(
         "--chunks", default="1,2", metavar="N,N", help="stages per worker to try (default 1,2)"
@@ -162,7 +171,10 @@ def _equal_world(
     num_forwards = num_workers * num_microbatches * most_chunks * num_slices
     if num_forwards > _MOST_FORWARDS:
         raise UsageError(_too_large(num_workers, num_microbatches, most_chunks, num_slices))
-    times = times_from_flags(options, num_forwards=num_forwards, parts=parts)
+    share = None if options.freeze is None else _share(options.freeze)
+    # What is frozen cuts times into millionths.
+    time_parts = parts if share is None else parts * WHOLE_PPM
+    times = times_from_flags(options, num_forwards=num_forwards, parts=time_parts)
     cap = None if options.memory is None else parts * whole_number(options.memory, "--memory")
     world = EqualWorld(
         num_workers,
@@ -171,8 +183,20 @@ def _equal_world(
         latency_ns=times.latency,
         share_bytes=parts,
         cap_bytes=cap,
+        max_share_ppm=share,
     )
     return world, times.ticks
+
+
+def _share(text: str) -> int:
+    """In parts per million. Raises UsageError for anything but a share above 0, up to 1."""
+    try:
+        share = float(text)
+    except ValueError:
+        share = math.nan
+    if not 0 < share <= 1:
+        raise UsageError(f'--freeze "{text}" is no share; give more than 0, and 1 or less')
+    return max(1, round(share * WHOLE_PPM))
 
 
 def _as_json(world: World, found: Comparison, units: Units | None) -> dict[str, Any]:
@@ -190,6 +214,7 @@ def _as_json(world: World, found: Comparison, units: Units | None) -> dict[str, 
             "messages": schedule.num_messages,
             "gradient_sums": schedule.num_reduces,
             **({"side_work_steps": schedule.num_side_steps} if found.has_side_work else {}),
+            **_frozen(schedule, units),
         }
 
     bound_ns = found.lower_bound_ns
@@ -222,6 +247,20 @@ def _amounts(schedule: ComparedSchedule, units: Units | None) -> dict[str, Any]:
     return {
         "makespan": units.time(schedule.step_ns),
         "peak_memory": [units.memory(peak) for peak in peaks],
+    }
+
+
+def _frozen(schedule: ComparedSchedule, units: Units | None) -> dict[str, Any]:
+    if schedule.frozen is None:
+        return {}
+    step_ns, mean_ppm, uniform_ns = schedule.frozen
+    share = {"frozen_share": mean_ppm / WHOLE_PPM}
+    if units is None:
+        return {"frozen_step_ns": step_ns, "evenly_frozen_step_ns": uniform_ns, **share}
+    return {
+        "frozen_makespan": units.time(step_ns),
+        "evenly_frozen_makespan": units.time(uniform_ns),
+        **share,
     }
 
 

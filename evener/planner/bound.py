@@ -44,6 +44,7 @@ def heavy_layer_bound_ns(
     num_microbatches: int,
     stage_copies: int = 1,
     first_part: Fraction = WHOLE,
+    is_frozen: bool = False,
 ) -> int:
     """Of the ``stage_copies`` workers that hold a layer one runs no less than its share.
 
@@ -54,12 +55,16 @@ def heavy_layer_bound_ns(
     gradients of the share + way back in front; and likewise forwards in front + all its work.
     Of a microbatch that is cut in slices the way in front takes ``first_part`` or more, as the next
     layer can start with the first slice.
+    Where parameters are frozen, the work of a layer is its mean over the microbatches; that of the
+    share may be less, but one of the workers does no less than its part of all.
     """
     before_forward_ns = _part(np.cumsum(chain.forward_ns) - chain.forward_ns, first_part)
     before_input_ns = _part(np.cumsum(chain.input_ns) - chain.input_ns, first_part)
     share = -(-num_microbatches // stage_copies)
     critical_ns = share * (chain.forward_ns + chain.input_ns) + before_input_ns
     all_work_ns = share * chain.work_ns
+    if is_frozen:
+        all_work_ns = num_microbatches * chain.work_ns // stage_copies
     return int((before_forward_ns + np.maximum(critical_ns, all_work_ns)).max())
 
 
@@ -70,10 +75,12 @@ def pipeline_bound_ns(
     num_microbatches: int,
     stage_copies: int = 1,
     first_part: Fraction = WHOLE,
+    is_frozen: bool = False,
 ) -> int:
     """The largest of the bounds, for one pipeline of ``num_workers`` workers.
 
     first_part: the smallest part of a microbatch, in time, that goes from layer to layer at once.
+    is_frozen: whether parameters are frozen; then ``work_ns`` is a mean over the microbatches.
     """
     return max(
         load_bound_ns(chain, num_workers=num_workers, num_microbatches=num_microbatches),
@@ -83,6 +90,7 @@ def pipeline_bound_ns(
             num_microbatches=num_microbatches,
             stage_copies=stage_copies,
             first_part=first_part,
+            is_frozen=is_frozen,
         ),
     )
 

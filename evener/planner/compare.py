@@ -4,13 +4,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 
 from evener.cost.table import CostTable
 from evener.errors import EvenerError, PlanInfeasible, ScheduleError
 from evener.ir.action import Kind
+from evener.ir.freezing import Freezing
 from evener.ir.memory import MemoryTable, peak_bytes, peak_in_flight
 from evener.ir.passes import lower
 from evener.ir.rules import Resource
@@ -18,6 +19,8 @@ from evener.ir.schedule import Schedule, compute_only
 from evener.ir.timeline import Timeline
 from evener.planner.bound import ChainTimes, pipeline_bound_ns
 from evener.planner.candidate import Candidate, Shape
+from evener.planner.freezing.plan_freezing import plan_freezing
+from evener.planner.freezing.times import frozen_costs, least_ns
 from evener.planner.pipeline_times import pipeline_times
 from evener.planner.problem import Problem
 from evener.planner.side_work import fill_bubbles, units_of_job
@@ -31,6 +34,18 @@ CHUNKS = (1, 2)
 """Stages per worker that are tried if nothing else is asked for: plain, and in a V or a loop."""
 
 
+class FrozenStep(NamedTuple):
+    """A schedule with TimelyFreeze's shares.
+
+    step_ns: of the step. mean_ppm: the mean share. uniform_ns: of the step with the mean share for
+    every stage and microbatch.
+    """
+
+    step_ns: int
+    mean_ppm: int
+    uniform_ns: int
+
+
 @dataclass(frozen=True)
 class ComparedSchedule:
     """A schedule that fits, simulated.
@@ -40,6 +55,7 @@ class ComparedSchedule:
     num_reduces: stages whose gradients are added up between several workers in one step.
     num_side_steps: in how many steps the side work of the world is done once; None if it does not
     fit into the bubbles, 0 if there is none.
+    frozen: with freezing, if the world freezes; all else is without.
     """
 
     entry: ScheduleEntry
@@ -50,6 +66,7 @@ class ComparedSchedule:
     message_bytes: int
     num_reduces: int
     num_side_steps: int | None = 0
+    frozen: FrozenStep | None = None
 
     @property
     def step_ns(self) -> int:
@@ -76,7 +93,10 @@ class RefusedSchedule:
 
 @dataclass(frozen=True)
 class Comparison:
-    """compared: fastest first. lower_bound_ns: proven: none of these schedules can be faster."""
+    """compared: fastest first. lower_bound_ns: proven: none of these schedules can be faster.
+
+    Both are without freezing.
+    """
 
     compared: tuple[ComparedSchedule, ...]
     refused: tuple[RefusedSchedule, ...]
@@ -85,6 +105,10 @@ class Comparison:
     @property
     def has_side_work(self) -> bool:
         return any(schedule.num_side_steps != 0 for schedule in self.compared)
+
+    @property
+    def has_freezing(self) -> bool:
+        return any(schedule.frozen is not None for schedule in self.compared)
 
     def gap(self, schedule: ComparedSchedule) -> float:
         """How much longer the schedule takes than the bound, relative to the bound."""
@@ -102,6 +126,10 @@ class World(Protocol):
 
     @property
     def side_work(self) -> tuple[SideWorkSpec, ...]: ...
+
+    @property
+    def max_share_ppm(self) -> int | None:
+        """Cap on the mean frozen share of a stage; None if nothing is frozen."""
 
     def play(self, entry: ScheduleEntry, shape: ScheduleShape) -> tuple[Schedule, CostTable]:
         """The lowered schedule and its costs.
@@ -169,6 +197,7 @@ class EqualWorld:
     share_bytes: int = 2
     cap_bytes: int | None = None
     side_work: tuple[SideWorkSpec, ...] = ()
+    max_share_ppm: int | None = None
 
     def play(self, entry: ScheduleEntry, shape: ScheduleShape) -> tuple[Schedule, CostTable]:
         """See ``World``."""
@@ -234,6 +263,12 @@ class PlannedWorld:
     @property
     def side_work(self) -> tuple[SideWorkSpec, ...]:
         return self.problem.job.side_work
+
+    @property
+    def max_share_ppm(self) -> int | None:
+        """See ``World``."""
+        freeze = self.problem.job.freeze
+        return None if freeze is None else freeze.max_share_ppm
 
     @property
     def _microbatch_size(self) -> int:
@@ -302,6 +337,19 @@ def _compared(world: World, entry: ScheduleEntry, shape: ScheduleShape) -> Compa
         message_bytes=sum(sends),
         num_reduces=len(reduces),
         num_side_steps=_num_side_steps(world, schedule, costs),
+        frozen=_frozen_step(world, schedule, costs),
+    )
+
+
+def _frozen_step(world: World, lowered: Schedule, costs: CostTable) -> FrozenStep | None:
+    if world.max_share_ppm is None:
+        return None
+    frozen = plan_freezing(lowered, costs, max_share_ppm=world.max_share_ppm)
+    mean_ppm = frozen.freezing.mean_ppm
+    uniform = Freezing.uniform(lowered, mean_ppm)
+    evenly = frozen_costs(lowered, costs, least_ns(lowered, costs), uniform)
+    return FrozenStep(
+        simulate(lowered, frozen.costs).step_ns, mean_ppm, simulate(lowered, evenly).step_ns
     )
 
 

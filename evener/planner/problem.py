@@ -100,20 +100,22 @@ class Problem:
         split_ns = cost.input_grad_ns + cost.weight_grad_ns - -(-saved_split_ns // WHOLE_PPM)
         return min(whole_ns, split_ns) + self._recompute_ns(cost)
 
-    def chain_times(self, microbatch_size: int, *, stage_copies: int = 1) -> ChainTimes:
+    @property
+    def max_share_ppm(self) -> int:
+        """Cap on the mean frozen share of a stage."""
+        return 0 if self.job.freeze is None else self.job.freeze.max_share_ppm
+
+    def chain_times(self, microbatch_size: int, *, frozen_ppm: int = 0) -> ChainTimes:
         """Per layer, the least time on any device type of the cluster.
 
-        stage_copies: workers that hold a stage. If the job freezes, the microbatches of one of them
-            may have all that the cap allows to the stage.
+        frozen_ppm: mean share of its parameters that is frozen.
         """
-        freeze = self.job.freeze
-        cap_ppm = 0 if freeze is None else min(WHOLE_PPM, stage_copies * freeze.max_share_ppm)
         rows = [
             [
                 (
                     cost.forward_ns,
                     min(cost.input_grad_ns, cost.backward_ns) + self._recompute_ns(cost),
-                    cost.forward_ns + self.backward_ns(cost, frozen_ppm=cap_ppm),
+                    cost.forward_ns + self.backward_ns(cost, frozen_ppm=frozen_ppm),
                 )
                 for cost in self.layer_costs(device_type, microbatch_size)
             ]

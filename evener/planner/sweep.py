@@ -256,10 +256,11 @@ def _lower_bound_ns(problem: Problem) -> int:
     }
     bounds_ns = (
         pipeline_bound_ns(
-            problem.chain_times(size, stage_copies=stage_copies),
+            problem.chain_times(size, frozen_ppm=problem.max_share_ppm),
             num_workers=num_workers,
             num_microbatches=num_microbatches,
             stage_copies=stage_copies,
+            is_frozen=problem.max_share_ppm > 0,
         )
         for size, num_workers, num_microbatches, stage_copies in kinds
     )

@@ -51,11 +51,12 @@ def _evaluate(problem: Problem, microbatch_size: int) -> tuple[Candidate, Evalua
 
 
 def _bound_ns(candidate: Candidate) -> int:
-    sizes = candidate.shape.schedule
+    sizes, frozen_ppm = candidate.shape.schedule, candidate.problem.max_share_ppm
     return pipeline_bound_ns(
-        candidate.problem.chain_times(candidate.shape.microbatch_size),
+        candidate.problem.chain_times(candidate.shape.microbatch_size, frozen_ppm=frozen_ppm),
         num_workers=sizes.num_workers,
         num_microbatches=sizes.num_microbatches,
+        is_frozen=frozen_ppm > 0,
     )
 
 

@@ -8,6 +8,7 @@ from importlib.resources import files
 from math import inf
 from pathlib import Path
 
+from evener.ir.freezing import WHOLE_PPM
 from evener.planner.compare import ComparedSchedule, Comparison
 from evener.report.figures import Scale, format_share, memory_scale, time_scale
 from evener.report.picture import timeline_svg
@@ -56,9 +57,10 @@ def comparison_headings(comparison: Comparison, measures: Measures) -> list[str]
     """Over the cells of ``comparison_cells``."""
     sent = ["sent"] if measures.message_size else []
     side_work = ["side work"] if comparison.has_side_work else []
+    freezing = ["frozen step", "frozen", "evenly"] if comparison.has_freezing else []
     return [
         *("schedule", "stages", "step time", "bubble", "gap", "peak memory", "in flight"),
-        *("messages", *sent, "gradient sums", *side_work),
+        *("messages", *sent, "gradient sums", *side_work, *freezing),
     ]
 
 
@@ -81,7 +83,8 @@ def comparison_cells(comparison: Comparison, measures: Measures) -> list[list[Ce
             size = schedule.message_bytes
             row.append(Cell(measures.message_size(size), size))
         row.append(Cell(str(schedule.num_reduces), schedule.num_reduces))
-        return [*row, _side_work(schedule)] if comparison.has_side_work else row
+        side_work = [_side_work(schedule)] if comparison.has_side_work else []
+        return [*row, *side_work, *_frozen(schedule, measures)]
 
     return [cells(schedule) for schedule in comparison.compared]
 
@@ -91,6 +94,18 @@ def _side_work(schedule: ComparedSchedule) -> Cell:
     if steps is None:
         return Cell("does not fit", inf)
     return Cell("every step" if steps == 1 else f"every {steps} steps", steps)
+
+
+def _frozen(schedule: ComparedSchedule, measures: Measures) -> list[Cell]:
+    """The step with frozen parameters, their share, and the step with that share everywhere."""
+    if schedule.frozen is None:
+        return []
+    step_ns, mean_ppm, uniform_ns = schedule.frozen
+    return [
+        Cell(measures.time(step_ns), step_ns),
+        Cell(format_share(mean_ppm / WHOLE_PPM), mean_ppm),
+        Cell(measures.time(uniform_ns), uniform_ns),
+    ]
 
 
 def comparison_text(comparison: Comparison, measures: Measures) -> str:
@@ -135,6 +150,8 @@ def comparison_html(comparison: Comparison, measures: Measures, *, title: str) -
 
 def _bound(comparison: Comparison, measures: Measures) -> str:
     bound = f"no schedule can take less than {measures.time(comparison.lower_bound_ns)}"
+    if comparison.has_freezing:
+        bound += " with nothing frozen"
     return f"{bound}; {measures.note}" if measures.note else bound
 
 

@@ -78,7 +78,7 @@ class FreezeSpec(Spec):
     @property
     def max_share_ppm(self) -> int:
         """The cap in parts per million."""
-        return round(self.max_share * 1_000_000)
+        return max(1, round(self.max_share * 1_000_000))
 
 
 class JobSpec(Spec):

@@ -61,3 +61,24 @@ def test_the_page_and_the_table(call, here: Path) -> None:
     assert "refused" in answer.out
     page = Path("new/page.html").read_text(encoding="utf-8")
     assert "<h1>Schedules for 2 workers, 4 microbatches</h1>" in page
+
+
+def test_freezing_is_compared_where_it_is_asked_for(call) -> None:
+    values = call("compare --chunks 1 --weight 1 --freeze 0.5 --json").json
+    rows = {row["schedule"]: row for row in values["schedules"]}
+    # F = I = W = 1 on 4 workers, 8 microbatches: 33, and 26 with a mean share of 0.375.
+    row = rows["one_f_one_b"]
+    assert (row["makespan"], row["frozen_makespan"]) == (33, pytest.approx(26, abs=1e-5))
+    assert row["frozen_share"] == pytest.approx(0.375, abs=1e-5)
+    assert row["evenly_frozen_makespan"] == pytest.approx(11 * 2.625, abs=1e-4)
+    table = call("compare --chunks 1 --weight 1 --freeze 0.5").out
+    assert "frozen step   frozen    evenly" in table
+    assert "no schedule can take less than 24 with nothing frozen" in table
+
+
+@pytest.mark.parametrize("share", ["0", "1.5", "half", "nan"])
+def test_what_is_no_share_is_refused(call, share: str) -> None:
+    answer = call(f"compare --freeze {share}")
+    assert answer.err == (
+        f'evener: --freeze "{share}" is no share; give more than 0, and 1 or less\n'
+    )

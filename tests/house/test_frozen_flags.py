@@ -13,7 +13,7 @@ FLAGS = {
     "simulate": f"PLAN profile cluster {SHAPE} out json",
     "compare": (
         "model cluster job profile"
-        " workers microbatches slices forward backward weight latency memory chunks out json"
+        " workers microbatches slices forward backward weight latency memory freeze chunks out json"
     ),
     "train": "PLAN model data suffix steps out dry-run json",
     "emulate": f"PLAN profile cluster model {SHAPE} unit clock steps out json",

@@ -124,3 +124,19 @@ def test_a_model_that_does_not_fit(make_problem):
 def test_what_is_compared_is_within_the_cap(cap_bytes):
     world = replace(WORLD, num_workers=4, num_microbatches=6, cap_bytes=cap_bytes)
     assert all(row.peak_bytes <= cap_bytes for row in compare(world).compared)
+
+
+def test_freezing_is_listed_beside_the_schedule_as_it_is():
+    unit = 10**6
+    world = EqualWorld(4, 8, StageTimes(unit, unit, unit), max_share_ppm=500_000)
+    found = compare(world, chunks=(1,), schedules=_entries("one_f_one_b"))
+    plain = compare(
+        replace(world, max_share_ppm=None), chunks=(1,), schedules=_entries("one_f_one_b")
+    )
+    (row,) = found.compared
+    # (8 + 3) x 3 as it is; 26 with a mean share of 0.375, and 11 x (3 - 0.375) with it everywhere.
+    assert row.step_ns == 33 * unit
+    assert row.frozen == pytest.approx((26 * unit, 375_000, 28.875 * unit), abs=20)
+    assert found.has_freezing
+    assert found.lower_bound_ns == plain.lower_bound_ns
+    assert not plain.has_freezing
