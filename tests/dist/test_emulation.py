@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from evener.cost.table import KIND_INDEX, CostTable
+from evener.cost.table import KIND_INDEX, CostTable, SliceCosts
 from evener.errors import ExecutionError, UsageError
 from evener.executor.emulate import StandIn, emulate, measured_costs
 from evener.ir.action import Action, Kind
@@ -78,6 +78,30 @@ def test_virtual_times_of_braids() -> None:
     schedule = lower(SCHEDULES["stp"].generator(ScheduleShape(2, 6, 2)), clip=True)
     costs = unequal_costs(schedule, 2, latency_ns=5 * MS, unit_ns=MS)
     costs = replace(costs, all_reduce_ns=costs.time_ns // 4)
+    (played,) = emulate(schedule, costs)
+    assert_equal_times(played, simulate(schedule, costs))
+
+
+def unequal_slices(schedule: Schedule, seed: int) -> CostTable:
+    """As ``unequal_costs``, and each slice with times and messages of its own."""
+    random = np.random.default_rng(seed)
+    costs = unequal_costs(schedule, seed, latency_ns=MS // 10, unit_ns=MS)
+    equal = SliceCosts.equal(costs, schedule.num_slices)
+    slices = SliceCosts(
+        time_ns=random.integers(MS, 2 * MS, size=equal.time_ns.shape),
+        forward_bytes=random.integers(MS // 4, MS // 2, size=equal.forward_bytes.shape),
+        backward_bytes=random.integers(MS // 4, MS // 2, size=equal.backward_bytes.shape),
+    )
+    return replace(costs, slices=slices)
+
+
+@pytest.mark.parametrize("num_workers", [4, 8])
+@pytest.mark.parametrize("name", [name for name, each in SCHEDULES.items() if each.slicer])
+def test_virtual_times_of_slices_equal_the_simulation(name: str, num_workers: int) -> None:
+    chunks = 2 if name.endswith("interleaved") else 1
+    shape = ScheduleShape(num_workers, 3, chunks, num_slices=3)
+    schedule = lower(SCHEDULES[name].generator(shape), clip=True)
+    costs = unequal_slices(schedule, num_workers)
     (played,) = emulate(schedule, costs)
     assert_equal_times(played, simulate(schedule, costs))
 
