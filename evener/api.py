@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from evener.cost.build import cost_table
 from evener.cost.flops import model_flops
 from evener.cost.profile import Profile
+from evener.cost.slices import Slicing, layers_of_workers, sliced_costs
 from evener.cost.table import CostTable
 from evener.errors import UsageError
 from evener.export.registry import EXPORTERS
@@ -191,14 +192,21 @@ def export(plan: Plan, *, to: str, path: Path | str, model: ModelSpec | None = N
 
 
 def costs_of_plan(
-    plan: Plan, profile: Profile, cluster: ClusterSpec, *, schedule: Schedule | None = None
+    plan: Plan,
+    profile: Profile,
+    cluster: ClusterSpec,
+    *,
+    schedule: Schedule | None = None,
+    model: ModelSpec | None = None,
 ) -> CostTable:
     """What every action of a plan costs, with what the plan freezes.
 
     schedule: to be priced in place of ``plan.lowered()``.
+    model: the plan's, needed where microbatches are cut into slices: it says what each costs.
 
     Raises ProfileError if the profile is of another model or lacks layers of the plan, UsageError
-    if the cluster lacks devices of the plan.
+    if the cluster lacks devices of the plan or the model is missing, PlanError if it is another
+    one.
     """
     if profile.fingerprint != plan.model_fingerprint:
         raise UsageError(_profile_of_another_model(plan, profile))
@@ -206,27 +214,43 @@ def costs_of_plan(
     if unknown:
         raise UsageError(_not_in_cluster(unknown, cluster))
     priced = plan.lowered() if schedule is None else schedule
-    costs = cost_table(
-        priced,
-        layers=[layer_config(name) for name in plan.layer_names],
-        partition=plan.partition,
-        devices=plan.devices,
-        profile=profile,
-        cluster=cluster,
-        job=plan.job.model_copy(update={"microbatch_size": plan.microbatch_size}),
-        tied=plan.tied,
-    )
+    layers = [layer_config(name) for name in plan.layer_names]
+
+    def price(profile: Profile) -> CostTable:
+        return cost_table(
+            priced,
+            layers=layers,
+            partition=plan.partition,
+            devices=plan.devices,
+            profile=profile,
+            cluster=cluster,
+            job=plan.job.model_copy(update={"microbatch_size": plan.microbatch_size}),
+            tied=plan.tied,
+        )
+
+    if plan.slice_tokens is not None:
+        if model is None:
+            raise UsageError(_NO_MODEL)
+        plan.require_model(model)
+        slicing = Slicing(model, plan.slice_tokens, plan.microbatch_size)
+        held = layers_of_workers(priced, plan.partition, layers)
+        return sliced_costs(price, profile, slicing, held=held)
+    costs = price(profile)
     if plan.freezing is None:
         return costs
     return frozen_costs(priced, costs, least_ns(priced, costs), plan.freezing)
 
 
-def simulate(plan: Plan, profile: Profile, cluster: ClusterSpec) -> Timeline:
+def simulate(
+    plan: Plan, profile: Profile, cluster: ClusterSpec, *, model: ModelSpec | None = None
+) -> Timeline:
     """Predict one step of a plan, action by action, without running anything.
+
+    model: the plan's, needed where microbatches are cut into slices.
 
     Raises what ``costs_of_plan`` raises.
     """
-    return engine.simulate(plan.lowered(), costs_of_plan(plan, profile, cluster))
+    return engine.simulate(plan.lowered(), costs_of_plan(plan, profile, cluster, model=model))
 
 
 def report(
@@ -272,6 +296,12 @@ def _profile_of_another_model(plan: Plan, profile: Profile) -> str:
         f'the plan is for model "{plan.model}" ({plan.model_fingerprint[:12]}), but the profile is '
         f'of model "{profile.model}" ({profile.fingerprint[:12]}); measure the model of the plan'
     )
+
+
+_NO_MODEL = (
+    "the plan cuts microbatches into slices, and what each costs follows from the model; give the "
+    "model too"
+)
 
 
 def _not_in_cluster(devices: Sequence[str], cluster: ClusterSpec) -> str:

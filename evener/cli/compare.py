@@ -93,7 +93,8 @@ def run(options: argparse.Namespace) -> int:
     require_writable(options.out)
     world: World
     if from_files:
-        world, units, num_slices = _planned_world(options), None, 1
+        planned = _planned_world(options)
+        world, units, num_slices = planned, None, planned.problem.job.slices
     else:
         num_slices = number_from_flag(options, "slices", "1")
         # Whole numbers stay whole when a worker's share is cut.
@@ -148,7 +149,7 @@ def _is_from_files(options: argparse.Namespace) -> bool:
     return bool(files)
 
 
-def _planned_world(options: argparse.Namespace) -> World:
+def _planned_world(options: argparse.Namespace) -> PlannedWorld:
     return PlannedWorld(
         Problem(
             read_model(options.model),
@@ -206,7 +207,7 @@ def _as_json(world: World, found: Comparison, units: Units | None) -> dict[str, 
         return {
             "schedule": schedule.entry.name,
             "stages": schedule.shape.num_stages,
-            "slices": schedule.shape.num_slices,
+            "slices": schedule.timeline.schedule.num_slices,
             **_amounts(schedule, units),
             "bubble_fraction": schedule.bubbles.bubble_fraction,
             "gap": found.gap(schedule),

@@ -57,7 +57,10 @@ def add_parser(verbs: Verbs, name: str) -> None:
     add_profile(parser, required=False)
     add_cluster(parser, required=False)
     parser.add_argument(
-        "--model", type=Path, metavar="FILE", help="for --clock measured: the model that computes"
+        "--model",
+        type=Path,
+        metavar="FILE",
+        help="for --clock measured: the model that computes; or of a plan that cuts slices",
     )
     add_shape(parser)
     parser.add_argument(
@@ -99,8 +102,6 @@ def _require_fitting(options: argparse.Namespace, from_flags: bool) -> None:
     """Raise UsageError if flags were given that belong to another way to emulate."""
     if options.clock == "measured" and (from_flags or options.model is None):
         raise UsageError("--clock measured runs a real model; give PLAN and --model FILE")
-    if options.clock != "measured" and options.model is not None:
-        raise UsageError(f"--clock {options.clock} runs no model; leave --model out")
     if options.unit is not None and not from_flags:
         raise UsageError("--unit is for the times of --schedule; a plan has its times from files")
 
@@ -113,12 +114,17 @@ def _from_flags(options: argparse.Namespace) -> tuple[Schedule, CostTable, "Make
 
 def _from_files(options: argparse.Namespace) -> tuple[Schedule, CostTable, "MakeEngine | None"]:
     plan = Plan.load(options.plan)
-    costs = costs_of_plan(plan, Profile.load(options.profile), read_cluster(options.cluster))
+    if options.clock != "measured" and options.model is not None and plan.slice_tokens is None:
+        raise UsageError(f"--clock {options.clock} runs no model; leave --model out")
+    model = None if options.model is None else read_model(options.model)
+    profile, cluster = Profile.load(options.profile), read_cluster(options.cluster)
+    costs = costs_of_plan(plan, profile, cluster, model=model)
     if options.clock != "measured":
         return plan.lowered(), costs, None
     from evener.executor.emulated_model import model_engine
 
-    return plan.lowered(), costs, model_engine(plan, read_model(options.model))
+    assert model is not None, "checked with the flags"
+    return plan.lowered(), costs, model_engine(plan, model)
 
 
 def _print(predicted: Timeline, timelines: Sequence[Timeline], options: argparse.Namespace) -> None:

@@ -6,7 +6,7 @@ from functools import partial
 from pathlib import Path
 
 from evener.api import simulate
-from evener.cli.inputs import add_cluster, add_json, add_plan, add_profile, read_cluster
+from evener.cli.inputs import add_cluster, add_json, add_plan, add_profile, read_cluster, read_model
 from evener.cli.output import (
     print_json,
     print_table,
@@ -41,6 +41,9 @@ def add_parser(verbs: Verbs, name: str) -> None:
     add_plan(parser, required=False)
     add_profile(parser, required=False)
     add_cluster(parser, required=False)
+    parser.add_argument(
+        "--model", type=Path, metavar="FILE", help="the plan's model, if it cuts slices of tokens"
+    )
     add_shape(parser)
     parser.add_argument("--out", type=Path, metavar="FILE", help="write the timeline as JSON")
     add_json(parser)
@@ -57,7 +60,8 @@ def run(options: argparse.Namespace) -> int:
         timeline = engine.simulate(world.schedule, world.costs)
     else:
         plan, profile = Plan.load(options.plan), Profile.load(options.profile)
-        timeline = simulate(plan, profile, read_cluster(options.cluster))
+        model = None if options.model is None else read_model(options.model)
+        timeline = simulate(plan, profile, read_cluster(options.cluster), model=model)
     if options.out is not None:
         write_file(options.out, timeline_to_json(timeline))
     if from_flags:

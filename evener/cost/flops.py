@@ -4,7 +4,12 @@ Chowdhery et al., "PaLM", arXiv 2204.02311, appendix B: six per matrix parameter
 forward, four backward), and 12 x heads x head size x context per token for the products of
 queries, keys and values.  Recomputation does not count; of a mixture of experts only what a token
 visits does; the embedding's look-up is free.
+
+A slice of a sequence under causal attention has the products of its queries with the keys that they
+see, those of earlier slices included: later slices cost more.
 """
+
+from dataclasses import dataclass
 
 from evener.spec.layers import (
     AttentionSpec,
@@ -19,6 +24,41 @@ from evener.spec.parameters import num_parameters
 
 _PER_PARAMETER = 6
 _PER_CONTEXT = 12
+
+
+@dataclass(frozen=True)
+class SliceFlops:
+    """Operations of forward and backward of one slice of one sequence.
+
+    matrices: with parameters. products: of queries, keys and values.
+    """
+
+    matrices: int
+    products: int
+
+
+def slice_flops(
+    model: ModelSpec, layer: LayerSpec, *, first_token: int, num_tokens: int
+) -> SliceFlops:
+    """Operations of a layer on the tokens from ``first_token`` on, after all tokens before them.
+
+    Source: Sun et al., "Seq1F1B", NAACL 2025 (arXiv 2406.03488), section 3, with windows and the
+    exact number of keys.
+    """
+    matrices = _per_token(model, layer, 0) * num_tokens
+    last = first_token + num_tokens
+    return SliceFlops(matrices, _products(layer, last) - _products(layer, first_token))
+
+
+def _products(layer: LayerSpec, num_tokens: int) -> int:
+    """Of the first tokens of a sequence, each with itself and those before it in its window."""
+    if isinstance(layer, BlockSpec):
+        return _products(layer.mixer, num_tokens) + _products(layer.feedforward, num_tokens)
+    if not isinstance(layer, AttentionSpec):
+        return 0
+    window = min(num_tokens, layer.window or num_tokens)
+    num_keys = window * (window + 1) // 2 + (num_tokens - window) * window
+    return _PER_CONTEXT * layer.num_heads * layer.head_dim * num_keys
 
 
 def model_flops(model: ModelSpec, *, num_tokens: int, sequence_length: int) -> int:

@@ -5,6 +5,8 @@ from functools import cached_property
 from typing import TypeAlias
 
 from evener.cost.build import cost_table
+from evener.cost.profile import Profile
+from evener.cost.slices import Slicing, layers_of_workers, sliced_costs
 from evener.cost.table import CostTable
 from evener.ir.freezing import Freezing
 from evener.ir.memory_caps import over_caps
@@ -30,19 +32,22 @@ class Shape:
     """All that is chosen besides the partition.
 
     entry: the schedule. replicas: pipelines side by side, each with its share of the microbatches.
+    slice_tokens: of each slice, where microbatches are cut.
     """
 
     entry: ScheduleEntry
     schedule: ScheduleShape
     microbatch_size: int
     replicas: int
+    slice_tokens: tuple[int, ...] | None = None
 
     def __str__(self) -> str:
         sizes = self.schedule
+        slices = "" if self.slice_tokens is None else f" in {len(self.slice_tokens)} slices"
         return (
             f"{self.entry.name}, {self.replicas} x {sizes.num_workers} workers, "
             f"{sizes.chunks_per_worker} stages each, {sizes.num_microbatches} microbatches of "
-            f"{self.microbatch_size}"
+            f"{self.microbatch_size}{slices}"
         )
 
 
@@ -134,6 +139,7 @@ class Candidate:
             replicas=self.shape.replicas,
             microbatch_size=self.shape.microbatch_size,
             sequence_length=self.problem.job.sequence_length,
+            slice_tokens=self.shape.slice_tokens,
             job=self.problem.job_with(self.shape.microbatch_size),
             tied=tied_stages(self.problem.model, found.partition),
             schedule=found.schedule,
@@ -197,13 +203,25 @@ class Candidate:
 
     def _costs(self, schedule: Schedule, partition: Partition, tied: Ties) -> CostTable:
         """Of a schedule of one replica or of all."""
-        return cost_table(
-            schedule,
-            layers=self.problem.layer_configs,
-            partition=partition,
-            devices=[(device,) for device in self.devices[: schedule.num_workers]],
-            profile=self.problem.profile,
-            cluster=self.problem.cluster,
-            job=self.problem.job_with(self.shape.microbatch_size),
-            tied=tied,
+
+        def price(profile: Profile) -> CostTable:
+            return cost_table(
+                schedule,
+                layers=self.problem.layer_configs,
+                partition=partition,
+                devices=[(device,) for device in self.devices[: schedule.num_workers]],
+                profile=profile,
+                cluster=self.problem.cluster,
+                job=self.problem.job_with(self.shape.microbatch_size),
+                tied=tied,
+            )
+
+        if self.shape.slice_tokens is None:
+            return price(self.problem.profile)
+        slicing = Slicing(self.problem.model, self.shape.slice_tokens, self.shape.microbatch_size)
+        return sliced_costs(
+            price,
+            self.problem.profile,
+            slicing,
+            held=layers_of_workers(schedule, partition, self.problem.layer_configs),
         )

@@ -8,6 +8,7 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 
+from evener.cost.slices import cannot_be_sliced
 from evener.cost.table import CostTable
 from evener.errors import EvenerError, PlanInfeasible, ScheduleError
 from evener.ir.action import Kind
@@ -24,6 +25,7 @@ from evener.planner.freezing.times import frozen_costs, least_ns
 from evener.planner.pipeline_times import pipeline_times
 from evener.planner.problem import Problem
 from evener.planner.side_work import fill_bubbles, units_of_job
+from evener.planner.slicing.of_problem import slice_tokens
 from evener.planner.sweep import balanced
 from evener.schedules import SCHEDULES, ScheduleEntry, ScheduleShape, StageTimes
 from evener.sim.engine import simulate
@@ -276,7 +278,10 @@ class PlannedWorld:
 
     def play(self, entry: ScheduleEntry, shape: ScheduleShape) -> tuple[Schedule, CostTable]:
         """See ``World``; with equal shares of time, or where they do not fit, within the caps."""
-        sizes = Shape(entry, shape, self._microbatch_size, replicas=1)
+        tokens = self._slice_tokens(entry, shape)
+        if tokens is not None:
+            shape = replace(shape, num_slices=len(tokens))
+        sizes = Shape(entry, shape, self._microbatch_size, replicas=1, slice_tokens=tokens)
         if shape.num_stages > self.problem.num_layers:
             raise PlanInfeasible(_too_few_layers(shape.num_stages, self.problem.num_layers))
         candidate = Candidate(self.problem, sizes)
@@ -299,6 +304,18 @@ class PlannedWorld:
         """See ``World``: layers are not cut."""
         del num_stages
         return self.problem.chain_times(self._microbatch_size)
+
+    def _slice_tokens(self, entry: ScheduleEntry, shape: ScheduleShape) -> tuple[int, ...] | None:
+        """None where nothing is cut. Raises PlanInfeasible if the model needs whole sequences."""
+        if entry.slicer is None or shape.num_slices == 1:
+            return None
+        reasons = cannot_be_sliced(self.problem.model)
+        if reasons:
+            raise PlanInfeasible("it cannot be computed in slices of tokens", reasons)
+        tokens = slice_tokens(
+            self.problem, shape, entry.slicer, microbatch_size=self._microbatch_size
+        )
+        return tokens if len(tokens) > 1 else None
 
     def first_part(self, num_slices: int) -> Fraction:
         """See ``World``; a slice may be as short as a token."""

@@ -6,20 +6,23 @@ judge. The best few are then improved by moving one boundary at a time.
 
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from fractions import Fraction
 
 import numpy as np
 from numpy.typing import NDArray
 
 from evener.cost.memory import model_state_bytes
+from evener.cost.slices import cannot_be_sliced
 from evener.errors import PlanInfeasible, ScheduleError
-from evener.planner.bound import pipeline_bound_ns
+from evener.planner.bound import WHOLE, pipeline_bound_ns
 from evener.planner.candidate import Candidate, Evaluated, Shape
 from evener.planner.partition.contiguous import Partition, balanced_partition
 from evener.planner.problem import Problem, Progress
 from evener.planner.result import PlanResult, Status
+from evener.planner.slicing.of_problem import slice_tokens
 from evener.planner.stop import StoppingCriterion
-from evener.schedules import SCHEDULES, ScheduleShape
+from evener.schedules import SCHEDULES, ScheduleEntry, ScheduleShape
 
 _MOST_CHUNKS = 4
 _NUM_IMPROVED = 3
@@ -183,20 +186,62 @@ def _replica_counts(problem: Problem, microbatch_size: int) -> list[int]:
 
 def _shapes(problem: Problem, refused: list[str]) -> Iterator[Shape]:
     """Every shape that can run; of the others the reason is added to ``refused``."""
+    for shape in (*_whole_shapes(problem), *_sliced_shapes(problem, refused)):
+        if shape.schedule.num_stages > problem.num_layers:
+            refused.append(_too_many_stages(shape, problem.num_layers))
+        else:
+            yield shape
+
+
+def _whole_shapes(problem: Problem) -> Iterator[Shape]:
+    """Those that cut no microbatches."""
     for size in problem.microbatch_sizes:
         for replicas in _replica_counts(problem, size):
-            num_workers = len(problem.cluster.devices) // replicas
-            num_microbatches = problem.job.num_sequences // size // replicas
-            for entry in (each for each in SCHEDULES.values() if each.slicer is None):
-                for chunks in range(1, _MOST_CHUNKS + 1):
-                    sizes = ScheduleShape(num_workers, num_microbatches, chunks)
-                    if entry.unsupported(sizes) is not None or (chunks > 1 and num_workers == 1):
-                        continue
-                    shape = Shape(entry, sizes, size, replicas)
-                    if sizes.num_stages > problem.num_layers:
-                        refused.append(_too_many_stages(shape, problem.num_layers))
-                    else:
-                        yield shape
+            for entry in SCHEDULES.values():
+                if entry.slicer is None:
+                    for sizes in _chunked(problem, entry, size, replicas):
+                        yield Shape(entry, sizes, size, replicas)
+
+
+def _sliced_shapes(problem: Problem, refused: list[str]) -> Iterator[Shape]:
+    """Those that cut them, where the job asks for it: by each rule in 2, 4, ... slices at most."""
+    reasons = cannot_be_sliced(problem.model) if problem.job.slices > 1 else []
+    refused += [f"token slices: layer {reason}" for reason in reasons]
+    if problem.job.slices == 1 or reasons:
+        return
+    for size in problem.microbatch_sizes:
+        for replicas in _replica_counts(problem, size):
+            for entry in SCHEDULES.values():
+                if entry.slicer is not None:
+                    yield from _cut(problem, entry, size, replicas)
+
+
+def _cut(problem: Problem, entry: ScheduleEntry, size: int, replicas: int) -> Iterator[Shape]:
+    known = set()
+    for most in _slice_counts(problem.job.slices):
+        for sizes in _chunked(problem, entry, size, replicas, num_slices=most):
+            tokens = slice_tokens(problem, sizes, entry.slicer or "", microbatch_size=size)
+            shape = Shape(entry, replace(sizes, num_slices=len(tokens)), size, replicas, tokens)
+            if len(tokens) > 1 and (sizes.chunks_per_worker, tokens) not in known:
+                known.add((sizes.chunks_per_worker, tokens))
+                yield shape
+
+
+def _slice_counts(most: int) -> list[int]:
+    """2, 4, 8, ... and the most."""
+    return sorted({*(2**power for power in range(1, most.bit_length()) if 2**power < most), most})
+
+
+def _chunked(
+    problem: Problem, entry: ScheduleEntry, size: int, replicas: int, *, num_slices: int = 1
+) -> Iterator[ScheduleShape]:
+    """With every number of stages per worker that the schedule accepts."""
+    num_workers = len(problem.cluster.devices) // replicas
+    num_microbatches = problem.job.num_sequences // size // replicas
+    for chunks in range(1, _MOST_CHUNKS + 1 if num_workers > 1 else 2):
+        sizes = ScheduleShape(num_workers, num_microbatches, chunks, num_slices)
+        if entry.unsupported(sizes) is None:
+            yield sizes
 
 
 def balanced(candidate: Candidate, *, with_caps: bool) -> Partition | None:
@@ -216,7 +261,10 @@ def balanced(candidate: Candidate, *, with_caps: bool) -> Partition | None:
         return balanced_partition(time_ns)
     shares = list(map(len, candidate.regular.stages_of_worker))
     peaks = shape.entry.peak_in_flight(shape.schedule)
-    in_flight = [-(-peak // share) for peak, share in zip(peaks, shares, strict=True)]
+    num_slices = shape.schedule.num_slices
+    in_flight = [
+        -(-peak // (share * num_slices)) for peak, share in zip(peaks, shares, strict=True)
+    ]
     keeps_all = problem.job.recompute == "none"
     bytes_of_stage: NDArray[np.int64] = np.array(
         [
@@ -244,6 +292,7 @@ def _neighbours(partition: Partition) -> Iterator[Partition]:
 
 def _lower_bound_ns(problem: Problem) -> int:
     """No plan of any shape is faster; shapes whose parameters alone do not fit have no plan."""
+    first_part = WHOLE if problem.job.slices == 1 else Fraction(0)  # a slice may be one token
     kinds = {
         (
             shape.microbatch_size,
@@ -251,8 +300,8 @@ def _lower_bound_ns(problem: Problem) -> int:
             shape.schedule.num_microbatches,
             shape.entry.stage_copies,
         )
-        for shape in _shapes(problem, refused=[])
-        if _parameters_fit(problem, shape)
+        for shape in _whole_shapes(problem)
+        if shape.schedule.num_stages <= problem.num_layers and _parameters_fit(problem, shape)
     }
     bounds_ns = (
         pipeline_bound_ns(
@@ -261,6 +310,7 @@ def _lower_bound_ns(problem: Problem) -> int:
             num_microbatches=num_microbatches,
             stage_copies=stage_copies,
             is_frozen=problem.max_share_ppm > 0,
+            first_part=first_part,
         )
         for size, num_workers, num_microbatches, stage_copies in kinds
     )

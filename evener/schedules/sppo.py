@@ -58,5 +58,5 @@ SPPO = ScheduleEntry(
     peak_in_flight=_peak_in_flight,
     makespan_ns=_makespan_ns,
     unsupported=several_chunks_of_slices,
-    slicer="flop_balanced",
+    slicer="sppo",
 )

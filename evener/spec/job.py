@@ -88,6 +88,7 @@ class JobSpec(Spec):
     microbatch_size: sequences of one microbatch, or "auto" to let the planner choose.
     clip_norm: the global gradient norm is clipped to it; None means no clipping.
     recompute: "full" keeps only the inputs of a stage and repeats its forward before backward.
+    slices: the most slices of tokens that the planner may cut a microbatch into; 1 means none.
     freeze: see ``FreezeSpec``; None means that every microbatch trains all parameters.
     side_work: what is to be done in the bubbles, the most urgent first.
     memory_fraction, memory_cap_bytes: a device may be filled to the smaller of the two.
@@ -102,6 +103,7 @@ class JobSpec(Spec):
     optimizer: OptimizerSpec = AdamSpec()
     clip_norm: Annotated[float, Field(gt=0)] | None = None
     recompute: Literal["none", "full"] = "none"
+    slices: Count = 1
     freeze: FreezeSpec | None = None
     side_work: tuple[SideWorkSpec, ...] = ()
     memory_fraction: Annotated[float, Field(gt=0, le=1)] = 1.0
@@ -159,6 +161,12 @@ class JobSpec(Spec):
         return value
 
     @model_validator(mode="after")
+    def _slices_are_not_frozen(self) -> Self:
+        if self.slices > 1 and self.freeze is not None:
+            raise Problems([(("slices",), _frozen_slices(self.slices))])
+        return self
+
+    @model_validator(mode="after")
     def _side_work_fits_together(self) -> Self:
         problems = list(side_work_problems(self.side_work))
         if problems:
@@ -174,6 +182,13 @@ class JobSpec(Spec):
         if size != "auto" and self.num_sequences % size:
             raise Problems([(("microbatch_size",), _not_divisible(self.num_sequences, size))])
         return self
+
+
+def _frozen_slices(num_slices: int) -> str:
+    return (
+        f"is {num_slices}, but freeze chooses parameters for whole microbatches; leave one of them "
+        "out"
+    )
 
 
 def _given_twice() -> str:

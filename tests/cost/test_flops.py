@@ -1,6 +1,6 @@
 """Operations of small models, counted by hand."""
 
-from evener.cost.flops import model_flops
+from evener.cost.flops import model_flops, slice_flops
 from evener.spec import ModelSpec
 
 
@@ -60,3 +60,35 @@ def test_a_block_is_its_two_halves():
     attention = {"kind": "attention", "num_heads": 2, "head_dim": 2}
     block = _model("block", block={"kind": "block", "mixer": attention, "feedforward": mlp})
     assert model_flops(block, num_tokens=7, sequence_length=7) == (6 * 128 + 336) * 7
+
+
+ATTENTION = {"kind": "attention", "num_heads": 2, "head_dim": 2}
+
+
+def _slices(model, lengths):
+    """(matrices, products) of each slice of the first layer."""
+    found, first = [], 0
+    for length in lengths:
+        part = slice_flops(model, model.layers[0].spec, first_token=first, num_tokens=length)
+        found.append((part.matrices, part.products))
+        first += length
+    return found
+
+
+def test_slices_see_the_keys_before_them():
+    # 64 parameters; products 12 x 2 x 2 = 48 per key. Tokens 0 to 3 see 1 + 2 + 3 + 4 keys, 4 and 5
+    # see 5 + 6.
+    model = _model("attention", attention=ATTENTION)
+    assert _slices(model, (4, 2)) == [(6 * 64 * 4, 48 * 10), (6 * 64 * 2, 48 * 11)]
+
+
+def test_a_window_bounds_the_keys_of_a_slice():
+    # Window 3: tokens see 1, 2, 3, 3, 3, 3 keys.
+    model = _model("attention", attention={**ATTENTION, "window": 3})
+    assert [products // 48 for _, products in _slices(model, (1, 1, 2, 2))] == [1, 2, 6, 6]
+
+
+def test_a_block_has_the_products_of_its_mixer():
+    mlp = {"kind": "mlp", "intermediate_size": 8, "gated": False}
+    model = _model("b", b={"kind": "block", "mixer": ATTENTION, "feedforward": mlp})
+    assert _slices(model, (1, 1)) == [(6 * 128, 48), (6 * 128, 96)]

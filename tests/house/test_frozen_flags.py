@@ -10,7 +10,7 @@ SHAPE = "schedule stages workers microbatches slices forward backward weight lat
 FLAGS = {
     "measure": "model cluster job microbatch-sizes out dry-run json",
     "plan": "model cluster job profile planner time-limit out dry-run json",
-    "simulate": f"PLAN profile cluster {SHAPE} out json",
+    "simulate": f"PLAN profile cluster model {SHAPE} out json",
     "compare": (
         "model cluster job profile"
         " workers microbatches slices forward backward weight latency memory freeze chunks out json"

@@ -1,0 +1,30 @@
+"""What a slicer is asked."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+
+@dataclass(frozen=True)
+class SliceWork:
+    """A sequence that is to be cut for one pipeline.
+
+    num_tokens: of the sequence. grid: lengths of slices but one are multiples of it.
+    num_stages, num_microbatches: of the pipeline.
+    flops: (first token, number of tokens) -> operations of the model on such a slice.
+    latency_ns: the same -> time of its forward and backward on one stage, what every action costs
+        besides included.
+    """
+
+    num_tokens: int
+    num_stages: int
+    num_microbatches: int
+    flops: Callable[[int, int], int]
+    latency_ns: Callable[[int, int], int]
+    grid: int = 1
+
+
+class Slicer(Protocol):
+    """Cuts a sequence into at most ``num_slices`` slices; gives the tokens of each."""
+
+    def __call__(self, work: SliceWork, num_slices: int) -> tuple[int, ...]: ...
