@@ -205,8 +205,6 @@ def _require_costs_of(schedule: Schedule, costs: CostTable) -> None:
     if costs.time_ns.shape[:2] != (schedule.num_workers, schedule.num_stages):
         raise UsageError(_other_size(schedule, costs))
     costs.require_slices(schedule.num_slices)
-    if schedule.braids and costs.slices is not None:
-        raise UsageError(_BRAIDED_SLICES)
 
 
 def _require_countable(longest_ns: int, schedule: Schedule) -> None:
@@ -258,12 +256,6 @@ def _too_long(longest_ns: int, schedule: Schedule) -> str:
         f"an action of {schedule.name} takes {longest_ns / 1e9:.3g} s; {schedule.num_actions} such "
         "actions would be more than 290 years: give shorter times, or faster links"
     )
-
-
-_BRAIDED_SLICES = (
-    "slices that differ in time cannot be braided; give costs without them, or a schedule without "
-    "braids"
-)
 
 
 _SLICES_DIFFER = (

@@ -14,7 +14,6 @@ from evener.ir.rules import Resource
 from evener.ir.schedule import Schedule
 from evener.ir.text import parse_action, parse_schedule
 from evener.ir.timeline import Timeline
-from evener.schedules import SCHEDULES, ScheduleShape
 from evener.sim import makespans, simulate, simulate_many
 from evener.sim.reference import simulate_by_events
 
@@ -440,10 +439,3 @@ def test_a_batch_of_times_has_none_for_slices() -> None:
     whole = schedule_of("0F0 0B0", "1F0 1B0", stages=2)
     with pytest.raises(UsageError, match="the costs are those of 2 slices"):
         simulate(whole, costs)
-
-
-def test_slices_that_differ_cannot_be_braided() -> None:
-    schedule = SCHEDULES["seq1f1b"](ScheduleShape(2, 2, num_slices=2))
-    schedule = replace(schedule, braids=frozenset({parse_action("0F1.0")}))
-    with pytest.raises(UsageError, match="slices that differ in time cannot be braided"):
-        simulate(schedule, sliced_costs())
