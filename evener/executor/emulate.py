@@ -12,7 +12,6 @@ import ctypes
 import sys
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, replace
-from statistics import median_low
 from typing import Literal, Protocol, TypeAlias
 
 import torch
@@ -95,9 +94,10 @@ def emulate(
 
 
 def measured_costs(timelines: Sequence[Timeline], costs: CostTable) -> CostTable:
-    """The table with the compute times replaced by the medians of what the timelines show.
+    """The table with the compute times replaced by the means of what the timelines show.
 
-    Medians are per (worker, stage, kind), over all microbatches and timelines.
+    Means are per (worker, stage, kind), over all microbatches and timelines.  Not medians: along a
+    path of actions it is times that add up, long ones included.
     """
     durations: dict[tuple[int, int, int], list[int]] = {}
     for timeline in timelines:
@@ -108,7 +108,7 @@ def measured_costs(timelines: Sequence[Timeline], costs: CostTable) -> CostTable
                     durations.setdefault(cell, []).append(end_ns - start_ns)
     time_ns = costs.time_ns.copy()
     for cell, values in durations.items():
-        time_ns[cell] = median_low(values)
+        time_ns[cell] = sum(values) // len(values)
     return replace(costs, time_ns=time_ns)
 
 
