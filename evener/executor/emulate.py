@@ -12,7 +12,6 @@ import ctypes
 import sys
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, replace
-from statistics import median_low
 from typing import Literal, Protocol, TypeAlias
 
 import numpy as np
@@ -97,10 +96,11 @@ def emulate(
 
 
 def measured_costs(timelines: Sequence[Timeline], costs: CostTable) -> CostTable:
-    """The table with the compute times replaced by the medians of what the timelines show.
+    """The table with the compute times replaced by the means of what the timelines show.
 
-    Medians are per (worker, stage, kind), and per slice where there are slices, over all
-    microbatches and timelines; of actions that have a time of their own, over the timelines.
+    Means are per (worker, stage, kind), and per slice where there are slices, over all microbatches
+    and timelines; of actions that have a time of their own, over the timelines.  Not medians:
+    along a path of actions it is times that add up, long ones included.
     """
     single: dict[Action, list[int]] = {}
     durations: dict[tuple[int, ...], list[int]] = {}
@@ -117,26 +117,26 @@ def measured_costs(timelines: Sequence[Timeline], costs: CostTable) -> CostTable
                 durations.setdefault(cell, []).append(end_ns - start_ns)
                 if action.slice is not None:
                     of_slices.setdefault((*cell, action.slice), []).append(end_ns - start_ns)
-    medians_ns = {action: median_low(values) for action, values in single.items()}
+    means_ns = {action: sum(values) // len(values) for action, values in single.items()}
     table = replace(
         costs,
-        time_ns=_with_medians(costs.time_ns, durations),
-        single_ns={**costs.single_ns, **medians_ns},
+        time_ns=_with_means(costs.time_ns, durations),
+        single_ns={**costs.single_ns, **means_ns},
     )
     if not of_slices:
         return table
     num_slices = timelines[0].schedule.num_slices
     slices = table.slices or SliceCosts.equal(table, num_slices)
-    time_ns = _with_medians(slices.time_ns, of_slices)
+    time_ns = _with_means(slices.time_ns, of_slices)
     return replace(table, slices=replace(slices, time_ns=time_ns))
 
 
-def _with_medians(
+def _with_means(
     time_ns: NDArray[np.int64], durations: dict[tuple[int, ...], list[int]]
 ) -> NDArray[np.int64]:
     time_ns = time_ns.copy()
     for cell, values in durations.items():
-        time_ns[cell] = median_low(values)
+        time_ns[cell] = sum(values) // len(values)
     return time_ns
 
 
