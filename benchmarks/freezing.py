@@ -1,14 +1,16 @@
 """Freezing where it shortens the step: TimelyFreeze's shares against the same share everywhere.
 
-    python -m benchmarks.freezing [--steps 30] [--max-share 0.5] [--json]
+    python -m benchmarks.freezing [--steps 40] [--max-share 0.5] [--json]
 
-The demo model is measured, planned for two workers and trained by two forked processes, three
-times over in the same processes: with nothing frozen; with the shares that the linear program
-finds, once monitoring has timed all actions; and with their mean for every stage and microbatch.
-The three take turns, step by step, so that whatever else the machine does hits all alike.
+The demo model is measured and planned; then three contestants take turns, step by step in the same
+processes, so that whatever else the machine does hits all alike: nothing frozen, the mean of the
+linear program's shares everywhere, and those shares.  The program is given what monitoring steps
+measured with nothing and with everything frozen.
 
-Two plans: the planner's, which balances the stages by moving layers, and uniform 1F1B, whose last
-stage has the head and is much slower than the first.
+- wall: two worker processes train.  The planner's plan, whose stages are balanced, and uniform
+  1F1B, whose last stage has the head and is much slower.
+- cpu: uniform 1F1B on two and on four workers; each action costs the processor time of its thread,
+  on a virtual clock.  So four workers need no four cores.
 """
 
 import argparse
@@ -22,25 +24,35 @@ from statistics import median
 import torch
 
 import evener
+from evener.api import costs_of_plan
+from evener.cost.profile import Profile
+from evener.cost.table import CostTable
+from evener.executor.emulate import emulate
+from evener.executor.emulated_model import ModelEngine
 from evener.executor.launch import Rank, run_workers
 from evener.executor.shared_memory import transport_for
 from evener.executor.train import Trainer, trainer_connections
 from evener.executor.transport import Transport
 from evener.ir.freezing import WHOLE_PPM, Freezing
 from evener.ir.plan import Plan
+from evener.ir.schedule import Schedule
+from evener.ir.timeline import Timeline
+from evener.planner.freezing.linear_program import best_shares
+from evener.planner.freezing.measured import measured_least_ns, measured_single_costs
 from evener.spec import FreezeSpec, load_toml
 
 RECIPES = Path(__file__).parent.parent / "recipes"
 MICROBATCH_SIZES = (1, 2, 4)
-PLANNERS = ("sweep", "uniform")
+CONTESTANTS = ("none", "uniform", "timely")
 WARM_UP = 3
 MONITOR_STEPS = 8
 
 
 @dataclass(frozen=True)
 class Row:
-    """One plan; times are medians of a step. frozen: share on average."""
+    """One plan; times are medians of a step. frozen: mean share of uniform and timely."""
 
+    clock: str
     plan: str
     frozen: float
     none_ns: float
@@ -55,7 +67,7 @@ class Row:
     def __str__(self) -> str:
         times = (self.none_ns, self.uniform_ns, self.timely_ns)
         return (
-            f"{self.plan:34}{self.frozen:8.1%}"
+            f"{self.clock:6}{self.plan:34}{self.frozen:8.1%}"
             + "".join(f"{time_ns / 1e6:10.1f} ms" for time_ns in times)
             + f"{self.none_ns / self.timely_ns:12.3f}{self.speed_up:12.3f}"
         )
@@ -123,6 +135,71 @@ class Race:
         return {"inputs": tokens_BL[:, :-1], "targets": tokens_BL[:, 1:]}
 
 
+@dataclass(frozen=True)
+class Emulation:
+    """The same on a virtual clock. costs: of all but compute."""
+
+    plan: Plan
+    model: evener.ModelSpec
+    costs: CostTable
+    steps: int
+
+    def run(self) -> tuple[float, dict[str, float]]:
+        """See ``Race``."""
+        everything = Freezing.uniform(self.plan.lowered(), WHOLE_PPM)
+        full, frozen = self._play([None, everything], MONITOR_STEPS)
+        freeze = self.plan.job.freeze
+        assert freeze is not None
+        timely = best_shares(
+            self.plan.lowered(),
+            measured_single_costs(full),
+            least=measured_least_ns(frozen),
+            max_share_ppm=freeze.max_share_ppm,
+        ).freezing
+        uniform = Freezing.uniform(self.plan.lowered(), timely.mean_ppm)
+        played = self._play([None, uniform, timely], self.steps)
+        times = zip(CONTESTANTS, played, strict=True)
+        return timely.mean_ppm / WHOLE_PPM, {
+            name: median(timeline.step_ns for timeline in timelines) for name, timelines in times
+        }
+
+    def _play(self, freezings: list[Freezing | None], steps: int) -> list[list[Timeline]]:
+        """The timelines of each freezing; they take turns."""
+
+        def make(schedule: Schedule, transport: Transport) -> Turns:
+            return Turns(ModelEngine(self.plan, self.model, schedule, transport), freezings)
+
+        timelines = emulate(
+            self.plan.lowered(),
+            self.costs,
+            clock="measured",
+            steps=len(freezings) * (WARM_UP + steps),
+            make_engine=make,
+        )
+        warm = timelines[len(freezings) * WARM_UP :]
+        return [list(warm[place :: len(freezings)]) for place in range(len(freezings))]
+
+
+class Turns:
+    """An emulated engine that freezes something else in each step, in turn."""
+
+    def __init__(self, engine: ModelEngine, freezings: list[Freezing | None]) -> None:
+        self.signature = engine.signature
+        self.run = engine.run
+        self.payload = engine.payload
+        self.accept = engine.accept
+        self.collective = engine.collective
+        self.end_step = engine.end_step
+        self._engine, self._freezings, self._step = engine, freezings, 0
+
+    def begin_step(self) -> None:
+        self._engine.begin_step()
+        chosen = self._freezings[self._step % len(self._freezings)]
+        assert self._engine.freezing_engine is not None, "the plan freezes"
+        self._engine.freezing_engine.freeze(chosen, step=self._step)
+        self._step += 1
+
+
 def _replan(plan: Plan, freezing: Freezing | None) -> Plan:
     """The same plan with other shares, in force from the first step on."""
     at_once = FreezeSpec(max_share=1.0, monitor_steps=0, ramp_steps=0)
@@ -130,37 +207,67 @@ def _replan(plan: Plan, freezing: Freezing | None) -> Plan:
     return Plan(**{**dict(plan), "job": job, "freezing": freezing, "predicted": None})
 
 
-def races(max_share: float, steps: int) -> Iterator[tuple[str, Race]]:
-    model = load_toml(RECIPES / "models/demo.toml", evener.ModelSpec)
-    cluster = load_toml(RECIPES / "clusters/local-2.toml", evener.ClusterSpec)
-    job = load_toml(RECIPES / "jobs/demo.toml", evener.JobSpec)
-    freeze = FreezeSpec(
-        max_share=max_share, warmup_steps=WARM_UP, monitor_steps=MONITOR_STEPS, ramp_steps=0
-    )
-    # Without a cap on memory, so that uniform 1F1B may hold the head with its optimizer.
-    job = job.model_copy(update={"freeze": freeze, "memory_cap_bytes": None})
-    profile = evener.measure(model, cluster, job, microbatch_sizes=MICROBATCH_SIZES)
-    for planner in PLANNERS:
-        plan = evener.find_plan(model, cluster, job, profile, planner=planner).best
-        layers = "+".join(str(end - first) for first, end in plan.partition)
-        name = f"{plan.schedule.name}, {layers}, {plan.schedule.num_microbatches} mb"
-        yield name, Race(plan, model, steps)
+class World:
+    """The demo, measured."""
+
+    def __init__(self, max_share: float) -> None:
+        self.model = load_toml(RECIPES / "models/demo.toml", evener.ModelSpec)
+        freeze = FreezeSpec(
+            max_share=max_share, warmup_steps=WARM_UP, monitor_steps=MONITOR_STEPS, ramp_steps=0
+        )
+        job = load_toml(RECIPES / "jobs/demo.toml", evener.JobSpec)
+        self.job = job.model_copy(update={"freeze": freeze})
+        self.profile: Profile = evener.measure(
+            self.model, self.cluster(2), self.job, microbatch_sizes=MICROBATCH_SIZES
+        )
+
+    def cluster(self, num_workers: int) -> evener.ClusterSpec:
+        node = {"name": "local", "device": "cpu-core", "count": num_workers}
+        return evener.ClusterSpec.model_validate({"name": f"local-{num_workers}", "nodes": (node,)})
+
+    def plan(self, planner: str, num_workers: int) -> Plan:
+        # Uniform 1F1B has a worker that needs more than the job allows.
+        cap = self.job.memory_cap_bytes if planner == "sweep" else None
+        size = "auto" if planner == "sweep" else 2
+        job = self.job.model_copy(update={"memory_cap_bytes": cap, "microbatch_size": size})
+        cluster = self.cluster(num_workers)
+        return evener.find_plan(self.model, cluster, job, self.profile, planner=planner).best
+
+    def emulation(self, num_workers: int, steps: int) -> Emulation:
+        plan = self.plan("uniform", num_workers)
+        costs = costs_of_plan(plan, self.profile, self.cluster(num_workers))
+        return Emulation(plan, self.model, costs, steps)
+
+
+def rows(world: World, steps: int) -> Iterator[Row]:
+    for planner in ("sweep", "uniform"):
+        race = Race(world.plan(planner, 2), world.model, steps)
+        frozen, times = run_workers(race.run, race.plan.num_workers, timeout_s=900.0)[0]
+        yield Row("wall", _name(race.plan), frozen, *(times[name] for name in CONTESTANTS))
+    for num_workers in (2, 4):
+        emulation = world.emulation(num_workers, steps)
+        frozen, times = emulation.run()
+        yield Row("cpu", _name(emulation.plan), frozen, *(times[name] for name in CONTESTANTS))
+
+
+def _name(plan: Plan) -> str:
+    layers = "+".join(str(end - first) for first, end in plan.partition)
+    schedule = plan.schedule.name.replace("interleaved_one_f_one_b", "interleaved")
+    return f"{schedule}, {layers}, {plan.schedule.num_microbatches} mb"
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--steps", type=int, default=30, help="of each of the three")
+    parser.add_argument("--steps", type=int, default=40, help="of each of the three")
     parser.add_argument("--max-share", type=float, default=0.5, help="cap on a stage's mean share")
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
-    columns = ("none", "uniform", "timely")
     if not options.json:
-        print(f"{'plan':34}{'frozen':>8}" + "".join(f"{name:>13}" for name in columns), end="")
-        print(f"{'over none':>12}{'over unif.':>12}")
-    for name, race in races(options.max_share, options.steps):
-        frozen, times = run_workers(race.run, race.plan.num_workers, timeout_s=600.0)[0]
-        row = Row(name, frozen, *(times[column] for column in columns))
-        print(json.dumps(asdict(row)) if options.json else row, flush=True)
+        print(f"{'clock':6}{'plan':34}{'frozen':>8}", end="")
+        print("".join(f"{name:>13}" for name in CONTESTANTS) + f"{'x none':>12}{'x uniform':>12}")
+    for row in rows(World(options.max_share), options.steps):
+        text = json.dumps(asdict(row) | {"speed_up": row.speed_up}) if options.json else str(row)
+        print(text, flush=True)
     return 0
 
 

@@ -228,14 +228,15 @@ def costs_of_plan(
             tied=plan.tied,
         )
 
-    if plan.slice_tokens is not None:
-        if model is None:
-            raise UsageError(_NO_MODEL)
+    if plan.slice_tokens is None:
+        costs = price(profile)
+    elif model is None:
+        raise UsageError(_NO_MODEL)
+    else:
         plan.require_model(model)
         slicing = Slicing(model, plan.slice_tokens, plan.microbatch_size)
         held = layers_of_workers(priced, plan.partition, layers)
-        return sliced_costs(price, profile, slicing, held=held)
-    costs = price(profile)
+        costs = sliced_costs(price, profile, slicing, held=held)
     if plan.freezing is None:
         return costs
     return frozen_costs(priced, costs, least_ns(priced, costs), plan.freezing)

@@ -28,7 +28,7 @@ from evener.cli.output import (
 )
 from evener.cli.parser import Verbs, add_verb
 from evener.errors import UsageError
-from evener.ir.freezing import WHOLE_PPM
+from evener.ir.freezing import WHOLE_PPM, Freezing
 from evener.ir.plan import Plan
 from evener.ir.timeline_json import timeline_to_json
 from evener.spec import ModelSpec
@@ -176,14 +176,16 @@ def _print_step(step: int, result: "StepResult") -> None:
     assert result.timeline is not None, "sessions time every step"
     norm = "" if result.grad_norm is None else f"  grad norm {result.grad_norm:.3f}"
     time = format_ns(result.timeline.step_ns, digits=4)
-    frozen = ""
-    if result.freezing is not None:
-        frozen = f"  {result.freezing.mean_ppm / WHOLE_PPM:.1%} frozen"
+    frozen = "" if result.freezing is None else f"  {_share(result.freezing)} frozen"
     print_text(f"step {step:4d}  loss {result.loss:.4f}{norm}  {time}{frozen}")
 
 
+def _share(freezing: Freezing) -> str:
+    return f"{freezing.mean_ppm / WHOLE_PPM:.1%}"
+
+
 def _finish(training: "Training", options: argparse.Namespace) -> None:
-    step_ns = training.timeline.step_ns
+    step_ns, freezing = training.timeline.step_ns, training.freezing
     if options.out is not None:
         measured, _ = _files(options)
         write_file(measured, timeline_to_json(training.timeline))
@@ -194,12 +196,15 @@ def _finish(training: "Training", options: argparse.Namespace) -> None:
                 "grad_norms": training.grad_norms,
                 "step_ns": training.step_ns,
                 "median_step_ns": step_ns,
+                **({} if freezing is None else {"freezing": freezing.lines()}),
             }
         )
         return
+    frozen = {} if freezing is None else {"frozen": f"{_share(freezing)} in the last step"}
     print_table(
         {
             "steps": str(len(training.losses)),
+            **frozen,
             "step time": f"{format_ns(step_ns, digits=4)} (median)",
             "loss": f"{training.losses[0]:.4f} at the start, {training.losses[-1]:.4f} at the end",
         }

@@ -107,14 +107,15 @@ class CostTable:
         times_ns = [self.action_ns(worker, action) for action in actions]
         if len(actions) == 1:
             return times_ns[0]
-        waits_ns = [0, 0]
-        if self.all_reduce_ns is not None:
-            cells = [(worker, action.stage, KIND_INDEX[action.kind]) for action in actions]
-            waits_ns = [
-                min(int(self.all_reduce_ns[cell]), time_ns)
-                for cell, time_ns in zip(cells, times_ns, strict=True)
-            ]
+        waits_ns = [self.wait_ns(worker, action) for action in actions]
         return int(braid_ns(*times_ns, *waits_ns))
+
+    def wait_ns(self, worker: int, action: Action) -> int:
+        """The part of an action's time in which it only waits for its all-reduces."""
+        if self.all_reduce_ns is None:
+            return 0
+        cell = worker, action.stage, KIND_INDEX[action.kind]
+        return min(int(self.all_reduce_ns[cell]), self.action_ns(worker, action))
 
     def require_side_times(self, actions: Iterable[Action]) -> None:
         """Raise ProfileError that names all side work among the actions without a time."""

@@ -36,17 +36,21 @@ def model_engine(plan: Plan, model: ModelSpec) -> MakeEngine:
 
 
 class ModelEngine:
-    """A ``TorchEngine`` that feeds itself; see ``emulate.EmulatedEngine``."""
+    """A ``TorchEngine`` that feeds itself; see ``emulate.EmulatedEngine``.
+
+    freezing_engine: if the plan freezes, what freezes its shares in each step; after ``begin_step``
+        it may be told others.
+    """
 
     def __init__(
         self, plan: Plan, model: ModelSpec, schedule: Schedule, transport: Transport
     ) -> None:
         options = TrainOptions()
         self._engine: TorchEngine = build_engine(plan, model, transport, options)
-        self._freezing_engine = (
+        self.freezing_engine = (
             None if plan.freezing is None else freezing_engine(plan, self._engine)
         )
-        self._runner: Engine = self._freezing_engine or self._engine
+        self._runner: Engine = self.freezing_engine or self._engine
         self._plan = plan
         self._loss = options.loss
         self._num_microbatches = schedule.num_microbatches
@@ -65,8 +69,8 @@ class ModelEngine:
         count = sum(map(self._loss.count, microbatches))
         draw = Draw(self._plan.job.seed, self._step, self._generators)
         self._engine.begin_step(StepState(microbatches, count, 1 / count, draw))
-        if self._freezing_engine is not None:
-            self._freezing_engine.freeze(self._plan.freezing, step=self._step)
+        if self.freezing_engine is not None:
+            self.freezing_engine.freeze(self._plan.freezing, step=self._step)
         self._step += 1
 
     def end_step(self) -> None:

@@ -76,6 +76,27 @@ def test_from_measuring_to_a_report(here: Path) -> None:
     assert Path("new/schedule.csv").read_text().splitlines()[1] == "1F0,1B0,1F1,1B1,1F2,1B2,1F3,1B3"
 
 
+def test_a_job_that_freezes(here: Path) -> None:
+    with Path("job.toml").open("a") as job:
+        job.write(
+            "\n[freeze]\nmax_share = 0.75\nwarmup_steps = 1\nmonitor_steps = 2\nramp_steps = 2"
+        )
+    planned = evener(f"plan {FILES} --profile profile.json --planner uniform --out new/plan.json")
+    lines = planned["plan"]["freezing"]
+    assert 0 < max(int(share) for line in lines for share in line.split()) <= 10**6
+
+    of_plan = "new/plan.json --profile profile.json --cluster cluster.toml"
+    assert evener(f"simulate {of_plan}")["step_ns"] == planned["objective_ns"]
+    assert evener(f"emulate {of_plan}")["differing_times"] == 0
+
+    trained = evener(
+        "train new/plan.json --model model.toml --data text --steps 7",
+        launcher=tuple(TORCHRUN),
+    )
+    assert len(trained["freezing"]) == len(lines)
+    assert len(trained["losses"]) == 7
+
+
 def test_an_error_of_the_user_under_torchrun_is_told_by_every_rank(here: Path) -> None:
     command = "train plan.json --model model.toml --data no"
     result = subprocess.run(

@@ -17,6 +17,7 @@ from evener.ir.passes import lower
 from evener.ir.schedule import Schedule
 from evener.ir.text import parse_action
 from evener.ir.timeline import Timeline
+from evener.planner.freezing.plan_freezing import plan_freezing
 from evener.schedules import SCHEDULES, ScheduleShape, gpipe, one_f_one_b
 from evener.sim import simulate
 
@@ -105,6 +106,19 @@ def test_virtual_times_of_slices_equal_the_simulation(name: str, num_workers: in
     costs = unequal_slices(schedule, num_workers)
     (played,) = emulate(schedule, costs)
     assert_equal_times(played, simulate(schedule, costs))
+
+
+@pytest.mark.parametrize(
+    ("name", "num_workers"), [("one_f_one_b", 4), ("zb_h1", 4), ("one_f_one_b", 8)]
+)
+def test_virtual_times_with_frozen_parameters(name: str, num_workers: int) -> None:
+    schedule = lower(SCHEDULES[name].generator(ScheduleShape(num_workers, 2 * num_workers)))
+    costs = unequal_costs(schedule, num_workers, latency_ns=MS, unit_ns=MS)
+    frozen = plan_freezing(schedule, costs, max_share_ppm=400_000)
+    predicted = simulate(schedule, frozen.costs)
+    (played,) = emulate(schedule, frozen.costs)
+    assert_equal_times(played, predicted)
+    assert predicted.step_ns < simulate(schedule, costs).step_ns
 
 
 def test_virtual_times_of_16_workers() -> None:

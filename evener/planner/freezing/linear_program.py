@@ -11,6 +11,7 @@ objective, the first much more).  Slices of a microbatch have one share.
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from importlib import import_module
+from itertools import pairwise
 from math import inf
 from typing import TYPE_CHECKING
 
@@ -48,7 +49,8 @@ def best_shares(
     """The shares of the shortest step; of those, the least freezing.
 
     schedule: compute-only or lowered. costs: with nothing frozen. least: of every B and W the time
-        with all parameters frozen. max_share_ppm: cap on the mean share of each stage.
+        with all parameters frozen, no less than what of it waits for all-reduces.
+    max_share_ppm: cap on the mean share of each stage.
 
     Raises what ``sim.simulate`` raises.
     """
@@ -95,13 +97,16 @@ class _Rows:
         self.duration_ns = [self._duration_ns(i) for i in range(len(actions))]
         # Members of a collective start as one: they share the variable of the first.
         self.start_of = list(range(len(actions)))
-        for first, last in zip(
-            self.program.members_ptr, self.program.members_ptr[1:], strict=False
-        ):
+        for first, last in pairwise(self.program.members_ptr.tolist()):
             members = self.program.members_idx[first:last].tolist()
             longest_ns = max(self.duration_ns[i] for i in members)
             for i in members:
                 self.start_of[i], self.duration_ns[i] = members[0], longest_ns
+        # So do the two actions of a braid, which also end as one.
+        self.braid_of: dict[int, tuple[int, int]] = {}
+        for first, second in self.program.braids.tolist():
+            self.braid_of[first] = self.braid_of[second] = first, second
+            self.start_of[second] = first
         self.saved_ns: dict[int, int] = {}
         for index, action in enumerate(actions):
             saved_ns = self.duration_ns[index] - self.least.get(action, self.duration_ns[index])
@@ -136,7 +141,7 @@ class _Rows:
                 yield sender, index, self._latency_ns(sender, index)
                 continue
             for before in {int(program.issue_after[index]), int(program.stream_after[index])}:
-                if before >= 0:
+                if before >= 0 and self.start_of[before] != self.start_of[index]:
                     yield before, index, 0
             first, last = program.needs_ptr[index : index + 2]
             for need in program.needs_idx[first:last].tolist():
@@ -155,12 +160,26 @@ class _Rows:
 
     def _add_after(self, variable: int, before: int, delay_ns: int) -> None:
         """variable >= start + duration - share * saved + delay of what comes before."""
-        terms = {variable: 1.0, self.start_of[before]: -1.0}
-        if before in self.saved_ns:
-            share = self.share_of[_cell(self.program.actions[before])]
-            terms[share] = self.saved_ns[before] / self.unit_ns
-        at_least = (self.duration_ns[before] + delay_ns) / self.unit_ns
-        self._add(terms, at_least, inf)
+        freezable = self.braid_of.get(before, (before,))[-1]
+        for duration_ns, saved_ns in self._durations_ns(before):
+            terms = {variable: 1.0, self.start_of[before]: -1.0}
+            if saved_ns:
+                share = self.share_of[_cell(self.program.actions[freezable])]
+                terms[share] = saved_ns / self.unit_ns
+            self._add(terms, (duration_ns + delay_ns) / self.unit_ns, inf)
+
+    def _durations_ns(self, index: int) -> list[tuple[int, int]]:
+        """An action lasts the longest of these: (with nothing frozen, what all frozen saves)."""
+        if index not in self.braid_of:
+            return [(self.duration_ns[index], self.saved_ns.get(index, 0))]
+        first, second = self.braid_of[index]
+        worker, actions = self.workers[index], self.program.actions
+        waits_ns = sum(self.costs.wait_ns(worker, actions[each]) for each in (first, second))
+        first_ns, second_ns = self.duration_ns[first], self.duration_ns[second]
+        saved_ns = self.saved_ns.get(second, 0)
+        computing = first_ns + second_ns - waits_ns, saved_ns
+        # See ``cost.braid``.
+        return [computing, (waits_ns, 0), (first_ns, 0), (second_ns, saved_ns)]
 
     def add_caps(self, max_share: float, num_microbatches: int) -> None:
         """On the mean share of each stage."""
