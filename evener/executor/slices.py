@@ -1,7 +1,7 @@
 """A microbatch slice by slice: what of the data, and what of earlier slices, each forward gets."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import accumulate
 
@@ -11,7 +11,9 @@ from torch import Tensor, nn
 from evener.errors import UsageError
 from evener.ir.schedule import Cell
 from evener.modules.slice_context import Past, SliceContext
+from evener.modules.slice_probe import has_doubtful_layers, require_tokenwise
 from evener.modules.sliced_dropout import SlicedDropout
+from evener.modules.stage import Stage
 from evener.modules.values import Microbatch, Value, flatten, unflatten
 
 TOKENS = 1
@@ -25,15 +27,19 @@ class Slices:
         cut in proportion.
     input_name: the entry of a microbatch that has the length of its sequences.
     stages: those of the worker; their dropout is made to follow the slices.
+
+    Stages with layers of a user that take no context are tried when they are given a first slice
+    of several tokens.
     """
 
     def __init__(
-        self, slice_tokens: Sequence[int], *, input_name: str, stages: Iterable[nn.Module]
+        self, slice_tokens: Sequence[int], *, input_name: str, stages: Mapping[int, Stage]
     ) -> None:
         self._ends = tuple(accumulate(slice_tokens, initial=0))
         self._last = len(slice_tokens) - 1
+        self._unproven = {index for index, stage in stages.items() if has_doubtful_layers(stage)}
         self._input_name = input_name
-        self._dropout = SlicedDropout(nn.ModuleList(stages))
+        self._dropout = SlicedDropout(nn.ModuleList(stages.values()))
         self._bounds: list[tuple[int, ...]] = []
         self._parts: dict[tuple[int, int | None], Microbatch] = {}
         # Per (stage, microbatch), until the first slice has gone backward.
@@ -91,6 +97,15 @@ class Slices:
         """What the slices of a microbatch hold together in one stage."""
         past = self._pasts.get(cell[:2])
         yield from () if past is None else (slot.whole for slot in past.slots)
+
+    def needs_proof(self, cell: Cell) -> bool:
+        """Whether ``prove`` is to be called before this forward."""
+        return cell[0] in self._unproven and self._place(cell)[1] > 1
+
+    def prove(self, cell: Cell, stage: Stage, value: Value, part: Microbatch) -> None:
+        """Raise UsageError if a layer of the stage needs a context that it does not take."""
+        require_tokenwise(stage, value, part, num_tokens=self._place(cell)[1])
+        self._unproven.discard(cell[0])
 
     def keep(self, cell: Cell, context: SliceContext) -> None:
         """A backward will follow this forward."""

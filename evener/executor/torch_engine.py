@@ -22,7 +22,15 @@ from evener.modules.backward_split import Deferred
 from evener.modules.buffers import BufferWatch, Changed, replayed
 from evener.modules.loss import Loss
 from evener.modules.stage import Draw, Pass, as_leaves, detached
-from evener.modules.values import Microbatch, Skeleton, Value, flatten, from_message, to_message
+from evener.modules.values import (
+    Microbatch,
+    Skeleton,
+    Value,
+    flatten,
+    from_message,
+    to_message,
+    unflatten,
+)
 
 
 @dataclass
@@ -118,7 +126,7 @@ class TorchEngine:
         self._received: Callable[[Cell, Sequence[Tensor]], Sequence[Tensor]] = self._gradients.pop
         if schedule.num_slices > 1:
             assert slice_tokens is not None, "it was required"
-            self._slices = Slices(slice_tokens, input_name=input_name, stages=model.stages.values())
+            self._slices = Slices(slice_tokens, input_name=input_name, stages=model.stages)
             self._data, self._compute = self._part, self._compute_slice
             self._received = self._received_for_slice
         if Kind.OFFLOAD in schedule.kinds:
@@ -272,11 +280,16 @@ class TorchEngine:
     ) -> Value:
         """The same with what earlier slices hand on, to which the backward leads, too."""
         assert self._slices is not None, "there are slices"
-        with self._slices.forward(cell, self._data(cell)) as context:
+        stage, part = self.model.stages[cell[0]], self._data(cell)
+        if self._slices.needs_proof(cell):
+            skeleton, tensors = _copy(arrived)
+            with stage.computing(self._device):
+                self._slices.prove(cell, stage, unflatten(skeleton, iter(tensors)), part)
+        with self._slices.forward(cell, part) as context:
             output = self._compute_whole(cell, arrived, learns)
         handed_on = context.close()
         if learns:
-            self.model.stages[cell[0]].lead_to(self._passes[cell], handed_on)
+            stage.lead_to(self._passes[cell], handed_on)
             self._slices.keep(cell, context)
         elif not self._step.learns:
             self._slices.forget(cell)

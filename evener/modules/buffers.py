@@ -36,14 +36,15 @@ def replayed(changed: Changed) -> Iterator[None]:
     The copies are put in place of the buffers, not written into them: graphs may have saved those.
     """
     present = [(part, name, part._buffers.get(name)) for part, name, _ in changed]
-    _put(changed)
+    put(changed)
     try:
         yield
     finally:
-        _put(present)
+        put(present)
 
 
-def _put(buffers: Changed) -> None:
+def put(buffers: Changed) -> None:
+    """Have the modules use these as their buffers."""
     for part, name, buffer in buffers:
         part._buffers[name] = buffer
 

@@ -99,12 +99,21 @@ def _ungrouped(x: Tensor, heads: int) -> Tensor:
     return x if times == 1 else x.unflatten(2, (times, -1)).flatten(1, 2)
 
 
+def slice_parts(k_BKSE: Tensor, v_BKSE: Tensor, num_own: int) -> list[tuple[Tensor, Tensor, bool]]:
+    """Keys and values of earlier tokens, if any, and of a slice; whether they are its own."""
+    num_past = k_BKSE.shape[2] - num_own
+    own = (k_BKSE[:, :, num_past:], v_BKSE[:, :, num_past:], True)
+    if num_past == 0:
+        return [own]
+    return [(k_BKSE[:, :, :num_past], v_BKSE[:, :, :num_past], False), own]
+
+
 class _SliceAttention(torch.autograd.Function):
     """See ``attend_slice``."""
 
     @staticmethod
     def forward(ctx, q_BHTE, k_BKSE, v_BKSE):
-        parts = _parts(k_BKSE, v_BKSE, q_BHTE.shape[2])
+        parts = slice_parts(k_BKSE, v_BKSE, q_BHTE.shape[2])
         out_BHTE, log_sum = merged([attend_part(q_BHTE, k, v, causal=own) for k, v, own in parts])
         # Laid out as the layer behind it reads it, so that both keep the same memory.
         out_BHTE = out_BHTE.transpose(1, 2).contiguous().transpose(1, 2)
@@ -117,19 +126,10 @@ class _SliceAttention(torch.autograd.Function):
         q_BHTE, k_BKSE, v_BKSE, *whole = ctx.saved_tensors
         parts = [
             part_gradients(gradient, tuple(whole), q_BHTE, k, v, causal=own)
-            for k, v, own in _parts(k_BKSE, v_BKSE, q_BHTE.shape[2])
+            for k, v, own in slice_parts(k_BKSE, v_BKSE, q_BHTE.shape[2])
         ]
         dq, dk, dv = zip(*parts, strict=True)
         return sum(dq[1:], dq[0]), torch.cat(dk, 2), torch.cat(dv, 2)
-
-
-def _parts(k_BKSE: Tensor, v_BKSE: Tensor, num_own: int) -> list[tuple[Tensor, Tensor, bool]]:
-    """Keys and values of earlier tokens, if any, and of the slice; whether they are its own."""
-    num_past = k_BKSE.shape[2] - num_own
-    own = (k_BKSE[:, :, num_past:], v_BKSE[:, :, num_past:], True)
-    if num_past == 0:
-        return [own]
-    return [(k_BKSE[:, :, :num_past], v_BKSE[:, :, :num_past], False), own]
 
 
 def attend_slice(q_BHTE: Tensor, k_BKSE: Tensor, v_BKSE: Tensor) -> Tensor:

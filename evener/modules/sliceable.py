@@ -1,8 +1,8 @@
 """Which layers can be computed slice by slice, as far as their modules tell.
 
 A layer that takes a ``slice_context`` is trusted to use it.  Any other must give each token a
-result that depends on this token alone; whether a user's own code does so cannot be known, but some
-modules of torch surely do not.  A part that has a text ``why_not_sliced`` never can.
+result that depends on this token alone, which some modules of torch surely do not (``slice_probe``
+tries the others).  A part that has a text ``why_not_sliced`` never can.
 """
 
 import inspect

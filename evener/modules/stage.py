@@ -66,7 +66,7 @@ class Stage(nn.Module):
     ) -> None:
         super().__init__()
         self.layers = nn.ModuleList(layers.values())
-        self._indices = tuple(layers)
+        self.indices = tuple(layers)
         self._extras = tuple(_extra_inputs(layer) for layer in layers.values())
         self._split = split
         self._parameters_once = tuple(self.layers.parameters())
@@ -74,9 +74,7 @@ class Stage(nn.Module):
 
     def forward(self, value: Value, microbatch: Microbatch, draw: Draw | None, index: int) -> Value:
         """Layer by layer; ``index`` is the microbatch's. draw: None if nothing is random."""
-        for layer_index, layer, extras in zip(
-            self._indices, self.layers, self._extras, strict=True
-        ):
+        for layer_index, layer, extras in zip(self.indices, self.layers, self._extras, strict=True):
             if draw is not None:
                 draw.generators.seed(key(draw.seed, draw.step, layer_index, index))
             if extras:

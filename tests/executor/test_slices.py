@@ -140,6 +140,21 @@ def test_layers_that_cannot_be_sliced_are_refused(tiny: Any) -> None:
         tiny.train(plan_of(tiny, (3, 3)), lambda: [*make()[:3], nn.GRU(3, 3)], lambda trainer: None)
 
 
+def test_a_block_that_mixes_tokens_without_a_context_is_refused(tiny: Any) -> None:
+    class Mixing(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            return x.cumsum(1)
+
+    with pytest.raises(
+        ExecutionError, match=r"failed in 0F0\.0 .*\n?.*cannot be computed in slices"
+    ):
+        tiny.train(
+            plan_of(tiny, (3, 3)),
+            lambda: [nn.Tanh(), Mixing(), *[nn.Tanh()] * 2],
+            lambda trainer: trainer.step({"inputs": torch.ones(4, 6, 3)}),
+        )
+
+
 def test_a_misuse_of_the_context_names_the_action(tiny: Any) -> None:
     class Forgetful(nn.Module):
         def forward(self, x: Tensor, slice_context: Any = None) -> Tensor:
