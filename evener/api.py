@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from evener.cost.build import cost_table
 from evener.cost.flops import model_flops
+from evener.cost.host_copies import with_host_copies
 from evener.cost.profile import Profile
 from evener.cost.slices import Slicing, layers_of_workers, sliced_costs
 from evener.cost.table import CostTable
@@ -237,6 +238,9 @@ def costs_of_plan(
         slicing = Slicing(model, plan.slice_tokens, plan.microbatch_size)
         held = layers_of_workers(priced, plan.partition, layers)
         costs = sliced_costs(price, profile, slicing, held=held)
+    if plan.offload_bytes is not None:
+        links = cluster.host_links([device for (device,) in plan.devices])
+        costs = with_host_copies(costs, priced, links=links, num_bytes=plan.offload_bytes)
     if plan.freezing is None:
         return costs
     return frozen_costs(priced, costs, least_ns(priced, costs), plan.freezing)

@@ -214,6 +214,7 @@ def _as_json(world: World, found: Comparison, units: Units | None) -> dict[str, 
             "peak_in_flight": schedule.peak_in_flight,
             "messages": schedule.num_messages,
             "gradient_sums": schedule.num_reduces,
+            **({"offloaded": schedule.num_offloaded} if found.has_offload else {}),
             **({"side_work_steps": schedule.num_side_steps} if found.has_side_work else {}),
             **_frozen(schedule, units),
         }

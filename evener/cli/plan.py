@@ -158,6 +158,7 @@ def _print_result(result: PlanResult) -> None:
             "step time": format_ns(result.objective_ns, digits=4),
             "lower bound": f"{format_ns(result.lower_bound_ns, digits=4)} (gap {result.gap:.1%})",
             "bubble": f"{plan.predicted.bubble_fraction:.1%}",
+            **_offload_row(plan),
             **_frozen_row(plan),
             **_side_work_row(plan),
             "peak memory": peaks,
@@ -166,6 +167,17 @@ def _print_result(result: PlanResult) -> None:
         }
     )
     print_text("\n".join(_stage_lines(plan)))
+
+
+def _offload_row(plan: Plan) -> dict[str, str]:
+    if plan.offload_bytes is None:
+        return {}
+    num_cells = sum(action.kind is Kind.OFFLOAD for _, action in plan.schedule.actions())
+    sizes = ", ".join(format_bytes(size, digits=3) for size in plan.offload_bytes)
+    return {
+        "offload": f"{num_cells * plan.replicas} of {len(plan.schedule.runner) * plan.replicas} "
+        f"activations go to host memory for a while ({sizes} of each by stage)"
+    }
 
 
 def _frozen_row(plan: Plan) -> dict[str, str]:

@@ -8,6 +8,7 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from evener.cost.host_copies import with_host_copies
 from evener.cost.memory import model_state_bytes, unit_bytes, working_bytes
 from evener.cost.network import all_reduce_ns, slowest
 from evener.cost.profile import LayerCost, LayerKey, Profile
@@ -26,7 +27,7 @@ Stage: TypeAlias = tuple[LayerCost, ...]
 # Each worker contributes one sum of squares in float64.
 _NORM_BYTES = 8
 
-_WITHOUT_PRICE = frozenset({Kind.GATHER, Kind.RELEASE, Kind.OFFLOAD, Kind.RELOAD})
+_WITHOUT_PRICE = frozenset({Kind.GATHER, Kind.RELEASE})
 
 
 def cost_table(
@@ -48,24 +49,29 @@ def cost_table(
     tied: pairs of stages s < t that share the parameters of the first layer of s.
 
     A stage takes the sum of its layers, and each action the profile's overhead besides.  Where the
-    job recomputes and the schedule has no R, the backward takes the recomputation along.
+    job recomputes and the schedule has no R, the backward takes the recomputation along.  Cells
+    that are offloaded go whole; ``with_host_copies`` changes that.
 
     Raises ProfileError that names all layers that were not measured, UsageError if the parts do
     not fit together or nothing is known about some kind of action.
     """
     _require(schedule, layers=layers, partition=partition, devices=devices, tied=tied)
     _require_measured_for(job, profile)
-    types = [cluster.device(name).type for (name,) in devices]
     stages = [layers[first:last] for first, last in partition]
-    return _Prices(
+    names = [name for (name,) in devices]
+    types = [cluster.device(name).type for name in names]
+    costs = _Prices(
         schedule=schedule,
         types=types,
         stages_on=_stages_on(types, stages, profile, job),
-        links=_links([name for (name,) in devices], types, profile, cluster),
+        links=_links(names, types, profile, cluster),
         profile=profile,
         job=job,
         tied=tuple(tied),
     ).table()
+    if Kind.OFFLOAD not in schedule.kinds:
+        return costs
+    return with_host_copies(costs, schedule, links=cluster.host_links(names))
 
 
 @dataclass(frozen=True)

@@ -134,6 +134,20 @@ def sliced_costs(
     )
 
 
+def shared_bytes(
+    profile: Profile, slicing: Slicing, stages: Sequence[Sequence[str]]
+) -> tuple[int, ...]:
+    """Per stage, what a slice saves and others read too: keys and values of the largest slice.
+
+    stages: the configurations of the layers of each.
+    """
+    tokens = max(slicing.tokens) * slicing.microbatch_size * DTYPE_BYTES[profile.dtype]
+    configs = slicing.model.layer_configs
+    return tuple(
+        tokens * sum(_num_keys_and_values(configs[name]) for name in own) for own in stages
+    )
+
+
 def _num_keys_and_values(layer: LayerSpec) -> int:
     """Numbers that one token hands on to those behind it."""
     match layer:

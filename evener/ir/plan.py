@@ -55,7 +55,7 @@ class Plan(Record):
     slice_tokens: tokens of each slice, where the schedule cuts microbatches into slices.
     job: the job with nothing left open.
     tied: pairs of stages (s, t), s < t, that share parameters.
-    schedule: of one replica, compute actions only.
+    schedule: of one replica, compute actions and offloads only.
     freezing: which shares of a stage's parameters each microbatch leaves out, if the job freezes.
     cycle: the same schedule with side work (X), for steps that follow one another and then begin
         anew; empty where every step is ``schedule``.
@@ -144,6 +144,7 @@ class Plan(Record):
             *self._wrong_slices(),
             *self._wrong_schedule(),
             *self._wrong_tied(),
+            *self._wrong_offload(),
             *self._wrong_freezing(),
         ]
         if found:
@@ -216,6 +217,11 @@ class Plan(Record):
                 ("predicted", "peak_bytes"),
                 f"{len(self.predicted.peak_bytes)} values for {self.num_workers} workers",
             )
+
+    def _wrong_offload(self) -> Iterator[Problem]:
+        sizes, num_stages = self.offload_bytes, self.schedule.num_stages
+        if sizes is not None and len(sizes) != num_stages:
+            yield ("offload_bytes",), f"{len(sizes)} values for {num_stages} stages"
 
     def _wrong_tied(self) -> Iterator[Problem]:
         for pair in self.tied:

@@ -16,6 +16,7 @@ Cell: TypeAlias = tuple[int, int, int | None]
 """(stage, microbatch, slice): the unit of work that one worker owns."""
 
 COMPUTE_KINDS = frozenset({Kind.F, Kind.B, Kind.I, Kind.W, Kind.R, Kind.X})
+OFFLOAD_KINDS = frozenset({Kind.OFFLOAD, Kind.FREE, Kind.RELOAD})
 MESSAGE_KINDS = frozenset({Kind.SEND_F, Kind.RECV_F, Kind.SEND_B, Kind.RECV_B})
 
 
@@ -118,8 +119,8 @@ def without_side_work(schedule: Schedule) -> Schedule:
 
 
 def compute_only(schedule: Schedule) -> Schedule:
-    """What a generator would have written, of a schedule that may be lowered."""
-    return _filtered(schedule, lambda action: action.kind in COMPUTE_KINDS)
+    """What a plan keeps of a schedule that may be lowered: compute actions and offloads."""
+    return _filtered(schedule, lambda action: action.kind in COMPUTE_KINDS | OFFLOAD_KINDS)
 
 
 def _filtered(schedule: Schedule, keeps: Callable[[Action], bool]) -> Schedule:

@@ -5,11 +5,10 @@ from collections.abc import Iterable, Iterator
 from evener.ir.action import Action, Kind
 from evener.ir.dependencies import link_of
 from evener.ir.rules import RULES
-from evener.ir.schedule import MESSAGE_KINDS, Cell, Schedule
+from evener.ir.schedule import MESSAGE_KINDS, OFFLOAD_KINDS, Cell, Schedule
 
-_OFFLOAD_KINDS = (Kind.OFFLOAD, Kind.FREE, Kind.RELOAD)
-_CELL_KINDS = (Kind.F, Kind.B, Kind.I, Kind.W, Kind.R, *_OFFLOAD_KINDS)
-_BACKWARD = frozenset({Kind.B, Kind.I, Kind.W, Kind.R, Kind.SEND_B, Kind.RECV_B, *_OFFLOAD_KINDS})
+_CELL_KINDS = (Kind.F, Kind.B, Kind.I, Kind.W, Kind.R, *OFFLOAD_KINDS)
+_BACKWARD = frozenset({Kind.B, Kind.I, Kind.W, Kind.R, Kind.SEND_B, Kind.RECV_B, *OFFLOAD_KINDS})
 _MOST_MISSING = 1000
 _PARAMETERS_USED = frozenset({Kind.F, Kind.B, Kind.I, Kind.W, Kind.R})
 

@@ -5,8 +5,9 @@ from functools import cached_property
 from typing import TypeAlias
 
 from evener.cost.build import cost_table
+from evener.cost.host_copies import with_host_copies
 from evener.cost.profile import Profile
-from evener.cost.slices import Slicing, layers_of_workers, sliced_costs
+from evener.cost.slices import Slicing, layers_of_workers, shared_bytes, sliced_costs
 from evener.cost.table import CostTable
 from evener.ir.freezing import Freezing
 from evener.ir.memory_caps import over_caps
@@ -15,6 +16,7 @@ from evener.ir.plan import Plan, Prediction, tied_stages
 from evener.ir.schedule import Schedule
 from evener.planner.freezing.plan_freezing import plan_freezing
 from evener.planner.freezing.times import frozen_costs, least_ns
+from evener.planner.offload import plan_offload
 from evener.planner.partition.contiguous import Partition
 from evener.planner.pipeline_times import pipeline_times
 from evener.planner.problem import Problem
@@ -55,14 +57,16 @@ class Shape:
 class Evaluated:
     """A partition under a shape, simulated.
 
-    schedule: of one replica, compute actions only.
+    schedule: of one replica, compute actions and offloads only.
     over: one sentence per worker that holds too much.
+    offload_bytes: per stage, what leaves of an offloaded cell; None where nothing is offloaded.
     """
 
     partition: Partition
     schedule: Schedule
     outcome: Outcome
     over: tuple[str, ...]
+    offload_bytes: tuple[int, ...] | None = None
 
     @property
     def step_ns(self) -> int:
@@ -95,25 +99,63 @@ class Candidate:
     def cap_bytes(self) -> tuple[int, ...]:
         return self.problem.cap_bytes[: len(self.devices)]
 
+    @property
+    def _slicing(self) -> Slicing | None:
+        tokens = self.shape.slice_tokens
+        if tokens is None:
+            return None
+        return Slicing(self.problem.model, tokens, self.shape.microbatch_size)
+
     def evaluate(self, partition: Partition) -> Evaluated:
         """Simulate one step, and compare memory with the caps.
+
+        Where it does not fit and the job allows it, activations are offloaded.
 
         Raises ScheduleError if a schedule that adapts to costs finds no order within the caps.
         """
         tied = tied_stages(self.problem.model, partition)
         schedule = self._schedule_for(partition, tied)
-        lowered, costs = self._world(schedule, partition, tied)
+        found = self._simulated(partition, schedule)
+        if not found.over or not self.problem.job.offload:
+            return found
+        num_workers = self.shape.schedule.num_workers
+        offloading = plan_offload(
+            schedule,
+            self._costs(schedule, partition, tied),
+            links=self.problem.cluster.host_links(self.devices[:num_workers]),
+            cap_bytes=[min(self.cap_bytes[w::num_workers]) for w in range(num_workers)],
+            lowered=lambda offloaded: self._lower(offloaded, tied),
+            shared_bytes=self._shared_bytes(partition),
+        )
+        if offloading is None:
+            return found
+        return self._simulated(partition, offloading.schedule, offloading.num_bytes)
+
+    def _shared_bytes(self, partition: Partition) -> tuple[int, ...] | None:
+        """Per stage, what slices hold together; None where nothing is cut."""
+        slicing, layers = self._slicing, self.problem.layer_configs
+        if slicing is None:
+            return None
+        stages = [layers[first:last] for first, last in partition]
+        return shared_bytes(self.problem.profile, slicing, stages)
+
+    def _simulated(
+        self,
+        partition: Partition,
+        schedule: Schedule,
+        offload_bytes: tuple[int, ...] | None = None,
+    ) -> Evaluated:
+        lowered, costs = self._world(schedule, partition, offload_bytes)
         (outcome,) = simulate_many(lowered, [costs])
         fits = all(
             peak <= cap for peak, cap in zip(outcome.peak_bytes, self.cap_bytes, strict=True)
         )
         over = () if fits else tuple(over_caps(lowered, costs.memory, self.cap_bytes))
-        return Evaluated(partition, schedule, outcome, over)
+        return Evaluated(partition, schedule, outcome, over, offload_bytes)
 
     def world(self, found: Evaluated) -> tuple[Schedule, CostTable]:
         """The lowered schedule of all replicas and its costs."""
-        tied = tied_stages(self.problem.model, found.partition)
-        return self._world(found.schedule, found.partition, tied)
+        return self._world(found.schedule, found.partition, found.offload_bytes)
 
     def result(
         self,
@@ -143,6 +185,7 @@ class Candidate:
             job=self.problem.job_with(self.shape.microbatch_size),
             tied=tied_stages(self.problem.model, found.partition),
             schedule=found.schedule,
+            offload_bytes=found.offload_bytes,
             freezing=freezing,
             cycle=self._cycle(found, freezing),
             predicted=Prediction(
@@ -184,10 +227,15 @@ class Candidate:
         return self.shape.entry(self.shape.schedule, times)
 
     def _world(
-        self, schedule: Schedule, partition: Partition, tied: Ties
+        self, schedule: Schedule, partition: Partition, offload_bytes: tuple[int, ...] | None
     ) -> tuple[Schedule, CostTable]:
+        tied = tied_stages(self.problem.model, partition)
         lowered = self._lower(schedule, tied)
-        return lowered, self._costs(lowered, partition, tied)
+        costs = self._costs(lowered, partition, tied)
+        if offload_bytes is not None:
+            links = self.problem.cluster.host_links(self.devices)
+            costs = with_host_copies(costs, lowered, links=links, num_bytes=offload_bytes)
+        return lowered, costs
 
     def _lower(self, schedule: Schedule, tied: Ties) -> Schedule:
         if schedule is self.regular and tied in self._lowered:
@@ -216,12 +264,11 @@ class Candidate:
                 tied=tied,
             )
 
-        if self.shape.slice_tokens is None:
+        if self._slicing is None:
             return price(self.problem.profile)
-        slicing = Slicing(self.problem.model, self.shape.slice_tokens, self.shape.microbatch_size)
         return sliced_costs(
             price,
             self.problem.profile,
-            slicing,
+            self._slicing,
             held=layers_of_workers(schedule, partition, self.problem.layer_configs),
         )

@@ -55,6 +55,7 @@ class ComparedSchedule:
     timeline: predicted, messages written out. peak_in_flight: per worker.
     num_messages, message_bytes: sent between workers in one step.
     num_reduces: stages whose gradients are added up between several workers in one step.
+    num_offloaded: activations that spend a while in host memory.
     num_side_steps: in how many steps the side work of the world is done once; None if it does not
     fit into the bubbles, 0 if there is none.
     frozen: with freezing, if the world freezes; all else is without.
@@ -69,6 +70,7 @@ class ComparedSchedule:
     num_reduces: int
     num_side_steps: int | None = 0
     frozen: FrozenStep | None = None
+    num_offloaded: int = 0
 
     @property
     def step_ns(self) -> int:
@@ -103,6 +105,10 @@ class Comparison:
     compared: tuple[ComparedSchedule, ...]
     refused: tuple[RefusedSchedule, ...]
     lower_bound_ns: int
+
+    @property
+    def has_offload(self) -> bool:
+        return any(schedule.num_offloaded for schedule in self.compared)
 
     @property
     def has_side_work(self) -> bool:
@@ -354,6 +360,7 @@ def _compared(world: World, entry: ScheduleEntry, shape: ScheduleShape) -> Compa
         message_bytes=sum(sends),
         num_reduces=len(reduces),
         num_side_steps=_num_side_steps(world, schedule, costs),
+        num_offloaded=sum(action.kind is Kind.OFFLOAD for _, action in schedule.actions()),
         frozen=_frozen_step(world, schedule, costs),
     )
 

@@ -26,7 +26,8 @@ class Problem:
     """One planning problem.
 
     Raises ProfileError if the profile is of another model or has none of the job's microbatch
-    sizes, PlanInfeasible if no microbatch size fits the job.
+    sizes, UsageError if the job offloads and the link to a host is not known, PlanInfeasible if no
+    microbatch size fits the job.
     """
 
     model: ModelSpec
@@ -39,6 +40,8 @@ class Problem:
             raise ProfileError(_profile_of_another_model(self.profile, self.model))
         if not self.microbatch_sizes:
             raise PlanInfeasible("no microbatch size can be planned", [_no_size(self)])
+        if self.job.offload:
+            self.cluster.host_links(self.cluster.devices)
 
     @property
     def num_layers(self) -> int:

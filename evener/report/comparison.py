@@ -56,11 +56,12 @@ class Cell:
 def comparison_headings(comparison: Comparison, measures: Measures) -> list[str]:
     """Over the cells of ``comparison_cells``."""
     sent = ["sent"] if measures.message_size else []
+    offloaded = ["offloaded"] if comparison.has_offload else []
     side_work = ["side work"] if comparison.has_side_work else []
     freezing = ["frozen step", "frozen", "evenly"] if comparison.has_freezing else []
     return [
         *("schedule", "stages", "step time", "bubble", "gap", "peak memory", "in flight"),
-        *("messages", *sent, "gradient sums", *side_work, *freezing),
+        *("messages", *sent, "gradient sums", *offloaded, *side_work, *freezing),
     ]
 
 
@@ -83,6 +84,8 @@ def comparison_cells(comparison: Comparison, measures: Measures) -> list[list[Ce
             size = schedule.message_bytes
             row.append(Cell(measures.message_size(size), size))
         row.append(Cell(str(schedule.num_reduces), schedule.num_reduces))
+        if comparison.has_offload:
+            row.append(Cell(str(schedule.num_offloaded), schedule.num_offloaded))
         side_work = [_side_work(schedule)] if comparison.has_side_work else []
         return [*row, *side_work, *_frozen(schedule, measures)]
 

@@ -36,7 +36,7 @@ are those of the device type unless the node has a table ``link`` of its own.
 """
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import permutations
@@ -151,6 +151,22 @@ class ClusterSpec(Spec):
         assert link is not None, "validation leaves no pair without a link"
         return Link(link.latency_ns, link.bandwidth_bytes_per_s)
 
+    def host_links(self, devices: Sequence[str]) -> tuple[Link, ...]:
+        """Per device, latency and bandwidth to the memory of its host, and back.
+
+        Raises UsageError that names all types of device for which the link is not known.
+        """
+        types = [self.device(name).type for name in devices]
+        found = {name: self.device_type(name).host for name in dict.fromkeys(types)}
+        missing = [_no_host_link(name) for name, host in found.items() if host is None]
+        if missing:
+            raise UsageError("activations cannot be moved to host memory", missing)
+        return tuple(
+            Link(host.latency_ns, host.bandwidth_bytes_per_s)
+            for host in (found[name] for name in types)
+            if host is not None
+        )
+
     def device_type(self, name: str) -> DeviceSpec:
         """The device type of that name, of this file or else of the catalogue."""
         return self.device_types.get(name) or device_catalogue()[name]
@@ -263,6 +279,14 @@ def _name_taken(name: str, owner: str) -> str:
 
 def _too_many_devices(number: int) -> str:
     return f"have {number} devices together; at most {_MOST_DEVICES} are supported"
+
+
+def _no_host_link(device_type: str) -> str:
+    return (
+        f'device type "{device_type}" has no link to its host; add host = {{ bandwidth = '
+        f'"32 GB/s", latency = "8 us" }} (or what it is) to [device.{device_type}], or plan '
+        "without offload"
+    )
 
 
 def _no_inner_link(device: str) -> str:

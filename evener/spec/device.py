@@ -20,6 +20,7 @@ class DeviceSpec(Spec):
     memory_bytes: of one device. memory_bandwidth_bytes_per_s: to its own memory.
     peak_flops_per_s: dense matrix products by number format, accumulated in float32 or wider.
     link: between two such devices of one node, where the node does not say otherwise.
+    host: to the memory of the device's host, and as fast from there.
     source: where the numbers come from.
     """
 
@@ -27,6 +28,7 @@ class DeviceSpec(Spec):
     memory_bandwidth_bytes_per_s: BytesPerS
     peak_flops_per_s: dict[PeakFormat, FlopsPerS]
     link: LinkSpec | None = None
+    host: LinkSpec | None = None
     source: str = ""
 
     def flops_per_s(self, dtype: Dtype) -> int:

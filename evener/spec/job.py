@@ -89,6 +89,7 @@ class JobSpec(Spec):
     clip_norm: the global gradient norm is clipped to it; None means no clipping.
     recompute: "full" keeps only the inputs of a stage and repeats its forward before backward.
     slices: the most slices of tokens that the planner may cut a microbatch into; 1 means none.
+    offload: whether activations may spend a while in host memory where a worker's is too small.
     freeze: see ``FreezeSpec``; None means that every microbatch trains all parameters.
     side_work: what is to be done in the bubbles, the most urgent first.
     memory_fraction, memory_cap_bytes: a device may be filled to the smaller of the two.
@@ -104,6 +105,7 @@ class JobSpec(Spec):
     clip_norm: Annotated[float, Field(gt=0)] | None = None
     recompute: Literal["none", "full"] = "none"
     slices: Count = 1
+    offload: bool = False
     freeze: FreezeSpec | None = None
     side_work: tuple[SideWorkSpec, ...] = ()
     memory_fraction: Annotated[float, Field(gt=0, le=1)] = 1.0

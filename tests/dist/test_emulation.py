@@ -13,7 +13,7 @@ from evener.cost.table import KIND_INDEX, CostTable, SliceCosts
 from evener.errors import ExecutionError, UsageError
 from evener.executor.emulate import StandIn, emulate, measured_costs
 from evener.ir.action import Action, Kind
-from evener.ir.passes import lower
+from evener.ir.passes import insert_offload, lower, offloadable
 from evener.ir.schedule import Schedule
 from evener.ir.text import parse_action
 from evener.ir.timeline import Timeline
@@ -56,6 +56,24 @@ def compute_order(timeline: Timeline) -> list[list[Action]]:
 
 
 _ON_WORKER = {Kind.F, Kind.B, Kind.I, Kind.W, Kind.STEP}
+
+
+@pytest.mark.parametrize(
+    ("name", "shape"),
+    [
+        ("one_f_one_b", ScheduleShape(4, 8)),
+        ("sppo", ScheduleShape(8, 1, num_slices=8)),
+    ],
+)
+def test_virtual_times_of_copies_to_the_host_equal_the_simulation(
+    name: str, shape: ScheduleShape
+) -> None:
+    # Copies take one to two units, like all else: some workers wait for them and some do not.
+    plain = SCHEDULES[name](shape)
+    schedule = lower(insert_offload(plain, offloadable(plain)))
+    costs = unequal_costs(schedule, shape.num_workers, latency_ns=0, unit_ns=MS)
+    (played,) = emulate(schedule, costs)
+    assert_equal_times(played, simulate(schedule, costs))
 
 
 @pytest.mark.parametrize("latency_ns", [0, 5 * MS])

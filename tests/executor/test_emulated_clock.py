@@ -136,6 +136,18 @@ def test_sleeping_workers_keep_the_times_of_compute_and_links() -> None:
                 assert end_ns - start_ns == 2 * ms
 
 
+def test_sleeping_copies_run_beside_compute_and_are_waited_for() -> None:
+    # F 0-2, 2-4; out 2-12, so FREE ends at 12; back 12-22; B 12-15, then 22-25: 25 ms.
+    ms = 1_000_000
+    row = "0F0 0OFFLOAD0 0F1 0FREE0 0RELOAD0 0B1 0B0"
+    schedule = Schedule("test", 1, 2, (tuple(map(parse_action, row.split())),))
+    costs = CostTable.uniform(1, 1, forward_ns=2 * ms, backward_ns=3 * ms)
+    for kind in (Kind.OFFLOAD, Kind.RELOAD):
+        costs.time_ns[0, 0, KIND_INDEX[kind]] = 10 * ms
+    assert simulate(schedule, costs).step_ns == 25 * ms
+    assert 25 * ms <= sleep(schedule, costs).step_ns < 50 * ms
+
+
 def test_sleeping_collectives_start_with_their_last_member_and_run_beside_compute() -> None:
     # Worker 0 is ready to reduce after 2 ms, worker 1 after 10 ms; it takes 5 ms: both are done
     # with their STEP of 1 ms after 16 ms. Worker 0 sleeps its side work of 12 ms meanwhile.

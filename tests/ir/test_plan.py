@@ -342,3 +342,21 @@ def test_slices_that_do_not_fit_are_refused(
     with pytest.raises(ValidationError) as caught:
         make_plan(schedule=parse_schedule(schedule), slice_tokens=slice_tokens)
     assert message in str(caught.value)
+
+
+OFFLOADED = (
+    "# schedule away\n# stages 2\n# microbatches 2\n"
+    "0F0 0OFFLOAD0 0F1 0FREE0 0RELOAD0 0B0 0B1\n1F0 1B0 1F1 1B1\n"
+)
+
+
+def test_what_is_offloaded_survives_the_file_and_has_a_size_for_every_stage(
+    tmp_path: Path,
+) -> None:
+    plan = make_plan(schedule=parse_schedule(OFFLOADED), offload_bytes=(100, 0))
+    plan.save(tmp_path / "plan.json")
+    assert Plan.load(tmp_path / "plan.json") == plan
+    assert make_plan(schedule=parse_schedule(OFFLOADED)).offload_bytes is None
+    with pytest.raises(ValidationError) as caught:
+        make_plan(schedule=parse_schedule(OFFLOADED), offload_bytes=(100,))
+    assert "1 values for 2 stages" in str(caught.value)

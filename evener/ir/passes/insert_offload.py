@@ -12,9 +12,8 @@ from dataclasses import replace
 from evener.errors import ScheduleError
 from evener.ir.action import Action, Kind
 from evener.ir.rules import RULES, Stream
-from evener.ir.schedule import Cell, Schedule
+from evener.ir.schedule import OFFLOAD_KINDS, Cell, Schedule
 
-OFFLOAD_KINDS = frozenset({Kind.OFFLOAD, Kind.FREE, Kind.RELOAD})
 _USERS = frozenset({Kind.R, Kind.B, Kind.I})
 
 
@@ -29,7 +28,7 @@ def insert_offload(schedule: Schedule, cells: Collection[Cell], *, lead: int = 1
     assert lead >= 1, "a copy needs something to run beside"
     if not schedule.kinds.isdisjoint(OFFLOAD_KINDS) or schedule.is_lowered:
         raise ScheduleError(_WRONG_INPUT.format(name=schedule.name))
-    lives = [_lives(actions) for actions in schedule.workers]
+    lives = [lives_of(actions, schedule.braids) for actions in schedule.workers]
     found = {cell: life for own in lives for cell, life in own.items()}
     wrong = [
         f"{Action(cell[0], Kind.OFFLOAD, cell[1], cell[2])}: {reason}"
@@ -39,28 +38,52 @@ def insert_offload(schedule: Schedule, cells: Collection[Cell], *, lead: int = 1
     if wrong:
         raise ScheduleError(f"schedule {schedule.name} cannot offload all of these", wrong)
     workers = tuple(
-        tuple(_merge(actions, {c: life for c, life in own.items() if c in cells}, lead))
+        tuple(
+            _merge(
+                actions,
+                {cell: life for cell, life in own.items() if cell in cells},
+                lead,
+                schedule.braids,
+            )
+        )
         for actions, own in zip(schedule.workers, lives, strict=True)
     )
     return replace(schedule, workers=workers)
 
 
-def _lives(actions: tuple[Action, ...]) -> dict[Cell, tuple[int, int]]:
+def compute_places(
+    actions: tuple[Action, ...], braids: frozenset[Action]
+) -> list[tuple[Action, ...]]:
+    """What holds the worker, one after the other: compute actions, two where they are a braid."""
+    places: list[tuple[Action, ...]] = []
+    is_open = False
+    for action in actions:
+        if RULES[action.kind].stream is not Stream.COMPUTE:
+            continue
+        if is_open:
+            places[-1] = (*places[-1], action)
+        else:
+            places.append((action,))
+        is_open = action in braids
+    return places
+
+
+def lives_of(actions: tuple[Action, ...], braids: frozenset[Action]) -> dict[Cell, tuple[int, int]]:
     """Of each cell with a backward, where its forward and the first user of what that saved stand.
 
-    Places count the compute actions of the list. The user is R, B or I.
+    Places are those of ``compute_places``. The user is R, B or I.
     """
     begins: dict[Cell, int] = {}
     lives: dict[Cell, tuple[int, int]] = {}
-    computes = [action for action in actions if RULES[action.kind].stream is Stream.COMPUTE]
-    for place, action in enumerate(computes):
-        if action.microbatch is None:
-            continue
-        cell = (action.stage, action.microbatch, action.slice)
-        if action.kind is Kind.F:
-            begins[cell] = place
-        elif action.kind in _USERS and cell in begins:
-            lives.setdefault(cell, (begins[cell], place))
+    for place, group in enumerate(compute_places(actions, braids)):
+        for action in group:
+            if action.microbatch is None:
+                continue
+            cell = (action.stage, action.microbatch, action.slice)
+            if action.kind is Kind.F:
+                begins[cell] = place
+            elif action.kind in _USERS and cell in begins:
+                lives.setdefault(cell, (begins[cell], place))
     return lives
 
 
@@ -69,7 +92,7 @@ def offloadable(schedule: Schedule, *, lead: int = 1) -> tuple[Cell, ...]:
     lives = [
         (begin - end, cell)
         for actions in schedule.workers
-        for cell, (begin, end) in _lives(actions).items()
+        for cell, (begin, end) in lives_of(actions, schedule.braids).items()
         if _is_long((begin, end), lead)
     ]
     return tuple(cell for _, cell in sorted(lives, key=lambda pair: pair[0]))
@@ -82,21 +105,29 @@ def _is_long(life: tuple[int, int], lead: int) -> bool:
 
 
 def _merge(
-    actions: tuple[Action, ...], lives: dict[Cell, tuple[int, int]], lead: int
+    actions: tuple[Action, ...],
+    lives: dict[Cell, tuple[int, int]],
+    lead: int,
+    braids: frozenset[Action],
 ) -> Iterator[Action]:
-    """Behind a compute action, first what begins to leave, then what is gone, then what comes."""
+    """Behind a compute action, first what begins to leave, then what is gone, then what comes.
+
+    Nothing comes between the two actions of a braid.
+    """
     behind: dict[int, list[tuple[int, Action]]] = defaultdict(list)
     for (stage, microbatch, token_slice), (begin, end) in lives.items():
         for order, (kind, place) in enumerate(
             ((Kind.OFFLOAD, begin), (Kind.FREE, begin + lead), (Kind.RELOAD, end - lead - 1))
         ):
             behind[place].append((order, Action(stage, kind, microbatch, token_slice)))
-    place = -1
+    place, is_open = -1, False
     for action in actions:
         yield action
         if RULES[action.kind].stream is Stream.COMPUTE:
-            place += 1
-            yield from (inserted for _, inserted in sorted(behind[place], key=lambda x: x[0]))
+            place += not is_open
+            is_open = action in braids
+            if not is_open:
+                yield from (inserted for _, inserted in sorted(behind[place], key=lambda x: x[0]))
 
 
 def _wrong_cell(life: tuple[int, int] | None, lead: int) -> str | None:

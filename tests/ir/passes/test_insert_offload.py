@@ -3,13 +3,14 @@
 import pytest
 
 from evener.errors import ScheduleError
+from evener.ir.action import Kind
 from evener.ir.check import violations
 from evener.ir.memory import MemoryTable, peak_bytes
 from evener.ir.passes import insert_offload, lower, offloadable
 from evener.ir.rules import Resource
 from evener.ir.schedule import Schedule
 from evener.ir.text import parse_action
-from evener.schedules import ScheduleShape, one_f_one_b
+from evener.schedules import SCHEDULES, ScheduleShape, one_f_one_b
 from evener.schedules.gpipe import gpipe
 
 
@@ -39,6 +40,15 @@ def test_a_longer_lead_gives_the_copies_more_time() -> None:
 def test_what_is_recomputed_comes_back_for_that_and_side_work_counts() -> None:
     world = insert_offload(one_worker("0F0 0X:p 0F1 0X:p 0R0 0I0 0B1 0W0", 2), [(0, 0, None)])
     assert row(world) == "0F0 0OFFLOAD0 0X:p 0FREE0 0F1 0RELOAD0 0X:p 0R0 0I0 0B1 0W0"
+
+
+@pytest.mark.parametrize("name", ["dualpipe_v", "stp"])
+def test_nothing_comes_between_the_two_actions_of_a_braid(name: str) -> None:
+    plain = SCHEDULES[name](ScheduleShape(2, 8, 2))
+    assert plain.braids
+    world = lower(insert_offload(plain, offloadable(plain)))
+    assert Kind.OFFLOAD in world.kinds
+    assert violations(world) == []
 
 
 def test_sends_leave_before_the_worker_waits_for_a_copy() -> None:

@@ -1,0 +1,71 @@
+"""What it costs to move activations to host memory and back."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from evener.cost.network import NS_PER_S, send_ns
+from evener.cost.table import KIND_INDEX, CostTable
+from evener.ir.action import Kind
+from evener.ir.memory import MemoryTable
+from evener.ir.rules import Resource
+from evener.ir.schedule import Schedule
+from evener.spec.cluster import Link
+
+
+def with_host_copies(
+    costs: CostTable,
+    schedule: Schedule,
+    *,
+    links: Sequence[Link],
+    num_bytes: Sequence[int] | None = None,
+) -> CostTable:
+    """The table with the times of OFFLOAD and RELOAD, and the bytes that FREE gives back.
+
+    links: per worker, to the memory of its host; both directions at once are as fast as one.
+    num_bytes: per stage, how much of a cell's activations leaves; None means all of them. Where
+        cells of a stage are recomputed, they offload all that is left of them, their checkpoint.
+
+    Where all leaves and slices differ, the largest makes the time and the smallest the memory.
+    """
+    whole = [_sizes(costs.memory, Resource.ACTIVATION, s) for s in range(costs.num_stages)]
+    recomputed = {action.stage for _, action in schedule.actions() if action.kind is Kind.R}
+    copied = list(map(max, whole)) if num_bytes is None else list(num_bytes)
+    for stage in recomputed:
+        copied[stage] = max(_sizes(costs.memory, Resource.CHECKPOINT, stage))
+    leaves = tuple(map(min, whole)) if num_bytes is None else tuple(num_bytes)
+    memory = _with_offloaded(costs.memory, leaves)
+    copy_ns: NDArray[np.int64] = np.array(
+        [[send_ns(size, link) for size in copied] for link in links], dtype=np.int64
+    )
+    time_ns, slices = costs.time_ns.copy(), costs.slices
+    kinds = [KIND_INDEX[Kind.OFFLOAD], KIND_INDEX[Kind.RELOAD]]
+    time_ns[:, :, kinds] = copy_ns[:, :, None]
+    if slices is not None:
+        of_slices_ns = slices.time_ns.copy()
+        of_slices_ns[:, :, kinds] = copy_ns[:, :, None, None]
+        slices = replace(slices, time_ns=of_slices_ns)
+    return replace(costs, time_ns=time_ns, slices=slices, memory=memory)
+
+
+def _with_offloaded(memory: MemoryTable, leaves: tuple[int, ...]) -> MemoryTable:
+    per_slice = dict(memory.per_slice)
+    per_slice.pop(Resource.OFFLOADED, None)
+    per_stage = {**memory.per_stage, Resource.OFFLOADED: leaves}
+    return replace(memory, per_stage=per_stage, per_slice=per_slice)
+
+
+def _sizes(memory: MemoryTable, resource: Resource, stage: int) -> tuple[int, ...]:
+    """Of a cell of the stage: one size, or one for each slice."""
+    if resource in memory.per_slice:
+        return memory.per_slice[resource][stage]
+    return (memory.size_bytes(resource, stage),)
+
+
+def bytes_within(window_ns: int, link: Link) -> int | None:
+    """The most that can be copied in this time; None if the link has no limit."""
+    if link.bytes_per_s == 0:
+        return None if window_ns >= link.latency_ns else 0
+    return max(0, window_ns - link.latency_ns) * link.bytes_per_s // NS_PER_S
