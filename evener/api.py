@@ -251,6 +251,8 @@ def simulate(
 ) -> Timeline:
     """Predict one step of a plan, action by action, without running anything.
 
+    Of a plan with side work it is the first step of a round.
+
     model: the plan's, needed where microbatches are cut into slices.
 
     Raises what ``costs_of_plan`` raises.

@@ -57,4 +57,4 @@ def harvests(
 
 def _harvest(tasks: SideTasks, clock: WallClock, after: int | None, length_ns: int) -> None:
     begin_ns = time.monotonic_ns() if after is None else clock.end_ns[after]
-    tasks.run_until(begin_ns + length_ns)
+    tasks.run_in(begin_ns, begin_ns + length_ns)

@@ -99,9 +99,11 @@ def measured_costs(timelines: Sequence[Timeline], costs: CostTable) -> CostTable
     """The table with the compute times replaced by the means of what the timelines show.
 
     Means are per (worker, stage, kind), and per slice where there are slices, over all microbatches
-    and timelines; of actions that have a time of their own, over the timelines.  Not medians:
+    and timelines; of actions that have a time of their own, over the timelines; of side work per
+    name.  Not medians:
     along a path of actions it is times that add up, long ones included.
     """
+    side: dict[str, list[int]] = {}
     single: dict[Action, list[int]] = {}
     durations: dict[tuple[int, ...], list[int]] = {}
     of_slices: dict[tuple[int, ...], list[int]] = {}
@@ -110,6 +112,9 @@ def measured_costs(timelines: Sequence[Timeline], costs: CostTable) -> CostTable
             for action, start_ns, end_ns in timeline.spans(worker):
                 if RULES[action.kind].stream is not Stream.COMPUTE:
                     continue
+                if action.kind is Kind.X:
+                    side.setdefault(str(action.name), []).append(end_ns - start_ns)
+                    continue
                 if action in costs.single_ns:
                     single.setdefault(action, []).append(end_ns - start_ns)
                     continue
@@ -117,11 +122,12 @@ def measured_costs(timelines: Sequence[Timeline], costs: CostTable) -> CostTable
                 durations.setdefault(cell, []).append(end_ns - start_ns)
                 if action.slice is not None:
                     of_slices.setdefault((*cell, action.slice), []).append(end_ns - start_ns)
-    means_ns = {action: sum(values) // len(values) for action, values in single.items()}
+    means_ns = {action: _mean(values) for action, values in single.items()}
     table = replace(
         costs,
         time_ns=_with_means(costs.time_ns, durations),
         single_ns={**costs.single_ns, **means_ns},
+        side_ns={**costs.side_ns, **{name: _mean(values) for name, values in side.items()}},
     )
     if not of_slices:
         return table
@@ -136,8 +142,12 @@ def _with_means(
 ) -> NDArray[np.int64]:
     time_ns = time_ns.copy()
     for cell, values in durations.items():
-        time_ns[cell] = sum(values) // len(values)
+        time_ns[cell] = _mean(values)
     return time_ns
+
+
+def _mean(values: Sequence[int]) -> int:
+    return sum(values) // len(values)
 
 
 def _problems(

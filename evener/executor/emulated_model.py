@@ -23,9 +23,11 @@ from evener.spec.model import ModelSpec
 def model_engine(plan: Plan, model: ModelSpec) -> MakeEngine:
     """Engines that train the plan's model on random tokens.
 
-    Raises UsageError if the model has no vocabulary, and PlanError if the plan is for another one.
+    Raises UsageError if the model has no vocabulary or the plan has side work, and PlanError if the
+    plan is for another model.
     """
     plan.require_model(model)
+    TrainOptions().require_side_work(plan)
     if model.vocabulary_size is None:
         raise UsageError(f"model {model.name} cannot be emulated", [_NO_VOCABULARY])
 

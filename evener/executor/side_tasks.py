@@ -17,6 +17,9 @@ from types import TracebackType
 
 from evener.errors import UsageError
 
+RESERVE_PERCENT = 15
+"""The part of a bubble in which no step may be expected to run, in case it ends early."""
+
 _NUM_TRIALS = 3
 _NUM_REMEMBERED = 9
 
@@ -93,10 +96,11 @@ class _Life:
 class SideTasks:
     """The side tasks of one worker: ``with SideTasks(...) as tasks:`` around the training.
 
-    They are created, loaded and tried out when it begins, run one after another whenever
-    ``run_until`` is called, and are stopped at the end.
+    They are created, loaded and tried out when it begins, run one after another in every bubble,
+    and are stopped at the end.
+
     grace_ns: a task that goes on for longer beyond the end of a bubble is stopped for good.
-    now_ns: the clock of the deadlines.
+    now_ns: the clock of the bubbles.
 
     A task whose function raises is stopped, and the training goes on.
     """
@@ -106,7 +110,7 @@ class SideTasks:
         tasks: Sequence[SideTask],
         *,
         worker: int = 0,
-        grace_ns: int = 100_000_000,
+        grace_ns: int = 1_000_000_000,
         now_ns: Callable[[], int] = time.monotonic_ns,
     ) -> None:
         self._lives = [_Life(task) for task in tasks]
@@ -134,11 +138,12 @@ class SideTasks:
         for life in self._lives:
             self._stop(life, None)
 
-    def run_until(self, deadline_ns: int) -> None:
-        """Make steps of the first task that is ready, while a step of it ends before that."""
+    def run_in(self, begin_ns: int, end_ns: int) -> None:
+        """Make steps while they are expected to end in the bubble, some reserve before its end."""
+        last_ns = end_ns - (end_ns - begin_ns) * RESERVE_PERCENT // 100
         for life in self._lives:
-            if life.state is State.PAUSED and self._has_time(life, deadline_ns):
-                self._run(life, deadline_ns)
+            if life.state is State.PAUSED and self._has_time(life, last_ns):
+                self._run(life, last_ns, end_ns)
 
     @property
     def reports(self) -> tuple[SideTaskReport, ...]:
@@ -156,19 +161,19 @@ class SideTasks:
             for life in self._lives
         )
 
-    def _has_time(self, life: _Life, deadline_ns: int) -> bool:
-        return self._now_ns() + median_low(life.step_ns) <= deadline_ns
+    def _has_time(self, life: _Life, last_ns: int) -> bool:
+        return self._now_ns() + median_low(life.step_ns) <= last_ns
 
-    def _run(self, life: _Life, deadline_ns: int) -> None:
+    def _run(self, life: _Life, last_ns: int, end_ns: int) -> None:
         begin_ns = self._now_ns()
         self._move(life, State.RUNNING, life.task.start)
-        while life.state is State.RUNNING and self._has_time(life, deadline_ns):
+        while life.state is State.RUNNING and self._has_time(life, last_ns):
             self._step(life)
             life.num_steps += 1
         self._move(life, State.PAUSED, life.task.pause)
-        end_ns = self._now_ns()
-        life.busy_ns += end_ns - begin_ns
-        late_ns = max(0, end_ns - deadline_ns)
+        paused_ns = self._now_ns()
+        life.busy_ns += paused_ns - begin_ns
+        late_ns = max(0, paused_ns - end_ns)
         life.late_ns += late_ns
         if late_ns > self._grace_ns:
             self._stop(life, _too_late(late_ns, self._grace_ns))

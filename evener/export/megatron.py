@@ -24,6 +24,7 @@ from evener.export.reasons import (
     freezing,
     rank_lines,
     several_devices,
+    side_work,
     slices_and_graphs,
     unequal_workers,
 )
@@ -53,6 +54,7 @@ class Megatron:
             ),
             *several_devices(self.target, plan),
             *freezing(self.target, plan),
+            *side_work(self.target, plan),
             *(placement or _other_order(schedule)),
         ]
 

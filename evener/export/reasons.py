@@ -51,6 +51,15 @@ def freezing(system: str, plan: Plan) -> Iterator[Reason]:
         )
 
 
+def side_work(system: str, plan: Plan) -> Iterator[Reason]:
+    """What the plan does in its bubbles."""
+    if plan.cycle:
+        yield Reason(
+            f"the plan has side work in its bubbles: {system} has no word for it; plan a job "
+            "without side_work"
+        )
+
+
 def unequal_workers(system: str, schedule: Schedule) -> Iterator[Reason]:
     """Workers that hold different numbers of stages."""
     counts = [len(stages) for stages in schedule.stages_of_worker]

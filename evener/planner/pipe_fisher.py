@@ -68,36 +68,42 @@ def pipe_fisher(
 
     Raises PlanInfeasible if a unit fits into no bubble of its worker. Source: section 3.2.
     """
+    groups = (schedule if lowered is None else lowered).workers_of_stage
     units = [
         unit
         for kind in PRIORITIES
         for stage, (first, end) in enumerate(partition)
         for layer in range(first, end)
-        if layer in layers
-        for unit in _units(schedule, stage, kind, layer, layers[layer].of_kind(kind))
+        if layer in layers and (not kind.startswith("sync") or len(groups[stage]) > 1)
+        for unit in _units(
+            schedule,
+            kind,
+            layers[layer].of_kind(kind),
+            stage=stage,
+            layer=layer,
+            is_summed=len(groups[stage]) > 1,
+        )
     ]
     return fill_bubbles(schedule, costs, units, lowered=lowered)
 
 
 def _units(
-    schedule: Schedule, stage: int, kind: str, layer: int, duration_ns: int
+    schedule: Schedule, kind: str, duration_ns: int, *, stage: int, layer: int, is_summed: bool
 ) -> Iterator[SideUnit]:
     work, side = kind[:-1], kind[-1]
     name = kfac_name(kind, layer)
-    holders = schedule.workers_of_stage[stage]
-    if work == "cov":
-        for worker in holders:
-            actions = set(schedule.workers[worker])
-            for action in schedule.workers[worker]:
-                if action.stage == stage and action.kind is Kind.F:
-                    # Of two forwards the second is the one that a backward belongs to.
-                    forward = Kind.R if action._replace(kind=Kind.R) in actions else Kind.F
-                    after = BACKWARD if side == "B" else frozenset({forward})
-                    unit = action._replace(kind=Kind.X, name=name)
-                    yield SideUnit(worker, unit, duration_ns, after)
-        return
-    before = "cov" if work == "sync" or len(holders) == 1 else "sync"
-    if work == "inv" or len(holders) > 1:
-        needs = (kfac_name(before + side, layer),)
-        for worker in holders:
-            yield SideUnit(worker, Action(stage, Kind.X, name=name), duration_ns, needs=needs)
+    before = "sync" if work == "inv" and is_summed else "cov"
+    for worker in schedule.workers_of_stage[stage]:
+        if work != "cov":
+            action = Action(stage, Kind.X, name=name)
+            needs = (kfac_name(before + side, layer),)
+            yield SideUnit(worker, action, duration_ns, needs=needs)
+            continue
+        actions = set(schedule.workers[worker])
+        for action in schedule.workers[worker]:
+            if action.stage == stage and action.kind is Kind.F:
+                # Of two forwards the second is the one that a backward belongs to.
+                forward = Kind.R if action._replace(kind=Kind.R) in actions else Kind.F
+                after = BACKWARD if side == "B" else frozenset({forward})
+                unit = action._replace(kind=Kind.X, name=name)
+                yield SideUnit(worker, unit, duration_ns, after)

@@ -12,6 +12,7 @@ import heapq
 from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 
 from evener.cost.table import CostTable
 from evener.errors import PlanInfeasible
@@ -132,12 +133,12 @@ def fill_bubbles(
     """
     played = simulate(lower(schedule) if lowered is None else lowered, costs)
     bubbles = bubbles_of(played, schedule.num_workers)
-    state = _State(schedule, list(units), bubbles)
+    state = _State(schedule, units, bubbles)
     schedules: list[Schedule] = []
-    while state.left:
-        num_before = len(state.left)
+    while len(state.placed) < len(units):
+        num_before = len(state.placed)
         schedules.append(state.fill_step(len(schedules)))
-        if len(state.left) == num_before and len(schedules) > 1:
+        if len(state.placed) == num_before and len(schedules) > 1:
             raise PlanInfeasible("side work does not fit into the bubbles", _misses(state))
     return Filling(tuple(schedules) or (schedule,), tuple(state.placed))
 
@@ -177,6 +178,8 @@ def _bubbles_of_worker(timeline: Timeline, worker: int) -> list[Bubble]:
             last_ns, exchanges_ns = end, []
         elif action.kind is Kind.STEP:
             tail_ns += end - start
+        elif action.kind is Kind.FREE:
+            last_ns = max(last_ns, end)
         elif action.kind is Kind.NORM or (action.kind is Kind.REDUCE and action.peer is not None):
             exchanges_ns.append(start)  # these stand behind the side work
     limit_ns = min(exchanges_ns, default=end_ns - tail_ns)
@@ -184,13 +187,18 @@ def _bubbles_of_worker(timeline: Timeline, worker: int) -> list[Bubble]:
 
 
 class _State:
-    """What is placed so far, and the filling of one step after the other."""
+    """What is placed so far, and the filling of one step after the other.
+
+    left: per worker, what is not placed yet, by priority.
+    """
 
     def __init__(
-        self, schedule: Schedule, units: list[SideUnit], bubbles: list[list[Bubble]]
+        self, schedule: Schedule, units: Sequence[SideUnit], bubbles: list[list[Bubble]]
     ) -> None:
         self.schedule = schedule
-        self.left = units
+        self.left: list[list[SideUnit]] = [[] for _ in bubbles]
+        for unit in units:
+            self.left[unit.worker].append(unit)
         self.bubbles = bubbles
         self.placed: list[PlacedUnit] = []
         self._undone = Counter(unit.group for unit in units)
@@ -207,15 +215,16 @@ class _State:
         free_ns = [0] * len(self.bubbles)
         moments = [(row[0].start_ns, worker) for worker, row in enumerate(self.bubbles) if row]
         heapq.heapify(moments)
-        seen = set(moments)
+        waiting = set(moments)
 
         def look(moment_ns: int, worker: int) -> None:
-            if (moment_ns, worker) not in seen:
-                seen.add((moment_ns, worker))
+            if (moment_ns, worker) not in waiting:
+                waiting.add((moment_ns, worker))
                 heapq.heappush(moments, (moment_ns, worker))
 
         while moments:
-            now_ns, worker = heapq.heappop(moments)
+            now_ns, worker = moment = heapq.heappop(moments)
+            waiting.discard(moment)
             bubble = self._bubble_at(worker, max(now_ns, free_ns[worker]))
             if bubble is None:
                 continue
@@ -230,8 +239,8 @@ class _State:
             inserted[worker][bubble.position].append(unit.action)
             free_ns[worker] = start_ns + unit.reserved_ns
             look(free_ns[worker], worker)
-            for waiting in self._place(unit, step, start_ns):
-                look(self._done_ns[unit.group], waiting)
+            for released in self._place(unit, step, start_ns):
+                look(self._done_ns[unit.group], released)
         return self._with(inserted)
 
     def _bubble_at(self, worker: int, now_ns: int) -> Bubble | None:
@@ -241,10 +250,9 @@ class _State:
     def _first_fitting(
         self, worker: int, bubble: Bubble, now_ns: int, *, is_first: bool
     ) -> SideUnit | None:
-        for unit in self.left:
+        for unit in self.left[worker]:
             if (
-                unit.worker == worker
-                and now_ns + unit.reserved_ns <= bubble.end_ns
+                now_ns + unit.reserved_ns <= bubble.end_ns
                 and all(self._is_done(unit.action.stage, name, now_ns) for name in unit.needs)
                 and (not is_first or not unit.after or self._has_run(unit, bubble.position))
             ):
@@ -261,7 +269,7 @@ class _State:
 
     def _place(self, unit: SideUnit, step: int, start_ns: int) -> set[int]:
         """Note the unit as done; the workers that may go on when it has ended."""
-        self.left.remove(unit)
+        self.left[unit.worker].remove(unit)
         self.placed.append(PlacedUnit(unit, step, start_ns))
         self._undone[unit.group] -= 1
         end_ns = start_ns + unit.reserved_ns
@@ -269,7 +277,11 @@ class _State:
         if self._undone[unit.group]:
             return set()
         stage, name = unit.group
-        return {u.worker for u in self.left if u.action.stage == stage and name in u.needs}
+        return {
+            other.worker
+            for other in chain(*self.left)
+            if other.action.stage == stage and name in other.needs
+        }
 
     def _with(self, inserted: Sequence[dict[int, list[Action]]]) -> Schedule:
         workers = []
@@ -294,10 +306,10 @@ def _misses(state: _State) -> list[str]:
     longest_ns = [
         max((bubble.end_ns - bubble.start_ns for bubble in row), default=0) for row in state.bubbles
     ]
-    too_long = [unit for unit in state.left if unit.reserved_ns > longest_ns[unit.worker]]
-    return list(
-        dict.fromkeys(_too_long(unit, longest_ns[unit.worker]) for unit in too_long or state.left)
-    )
+    left = list(chain(*state.left))
+    too_long = [unit for unit in left if unit.reserved_ns > longest_ns[unit.worker]]
+    texts = (_too_long(unit, longest_ns[unit.worker]) for unit in too_long or left)
+    return list(dict.fromkeys(texts))
 
 
 def _too_long(unit: SideUnit, longest_ns: int) -> str:

@@ -1,5 +1,6 @@
 """A real model computes under the measured clock, and its measured costs predict its step."""
 
+from dataclasses import replace
 from statistics import median
 
 import pytest
@@ -8,6 +9,7 @@ from evener.cost.table import CostTable
 from evener.errors import PlanError, UsageError
 from evener.executor.emulate import emulate, measured_costs
 from evener.executor.emulated_model import model_engine
+from evener.ir.action import Action, Kind
 from evener.ir.plan import Plan
 from evener.schedules import SCHEDULES, ScheduleShape
 from evener.sim import simulate
@@ -85,3 +87,11 @@ def test_a_model_without_vocabulary_is_refused() -> None:
         "model small cannot be emulated\n"
         "  it has no vocabulary_size to draw tokens from; give one, or use --clock wall"
     )
+
+
+def test_side_work_of_a_plan_is_not_emulated_by_a_model() -> None:
+    model = small_model()
+    plan = plan_of(model, "one_f_one_b")
+    workers = tuple((*row, Action(w, Kind.X, name="side")) for w, row in enumerate(plan.schedule.workers))
+    with pytest.raises(UsageError, match="the plan has side work X:side, but side_work has nothing"):
+        model_engine(plan.with_cycle([replace(plan.schedule, workers=workers)]), model)

@@ -18,6 +18,7 @@ from evener.ir.schedule import Schedule
 from evener.ir.text import parse_action
 from evener.ir.timeline import Timeline
 from evener.planner.freezing.plan_freezing import plan_freezing
+from evener.planner.pipe_fisher import KfacCosts, pipe_fisher
 from evener.schedules import SCHEDULES, ScheduleShape, gpipe, one_f_one_b
 from evener.sim import simulate
 
@@ -137,6 +138,27 @@ def test_virtual_times_with_frozen_parameters(name: str, num_workers: int) -> No
     (played,) = emulate(schedule, frozen.costs)
     assert_equal_times(played, predicted)
     assert predicted.step_ns < simulate(schedule, costs).step_ns
+
+
+@pytest.mark.parametrize(
+    ("name", "num_workers"), [("gpipe", 4), ("chimera", 4), ("one_f_one_b", 8), ("chimera", 8)]
+)
+def test_virtual_times_with_side_work_equal_the_simulation(name: str, num_workers: int) -> None:
+    schedule = SCHEDULES[name](ScheduleShape(num_workers, num_workers))
+    plain = lower(schedule, clip=True)
+    costs = unequal_costs(plain, num_workers, latency_ns=5 * MS, unit_ns=MS)
+    layers = {
+        stage: KfacCosts(*(MS // (2 + stage + side) for side in range(6)))
+        for stage in range(num_workers)
+    }
+    partition = [(stage, stage + 1) for stage in range(num_workers)]
+    filling = pipe_fisher(schedule, costs, layers, partition=partition, lowered=plain)
+    filled = lower(filling.schedules[0], clip=True)
+    assert filled.num_actions > plain.num_actions
+    priced = replace(costs, side_ns=filling.side_ns)
+    (played,) = emulate(filled, priced)
+    assert_equal_times(played, simulate(filled, priced))
+    assert played.step_ns == simulate(plain, costs).step_ns
 
 
 def test_virtual_times_of_16_workers() -> None:

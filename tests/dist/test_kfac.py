@@ -7,7 +7,6 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from evener.cost.table import CostTable
 from evener.errors import UsageError
 from evener.executor.kfac import KfacSideWork
 from evener.executor.launch import Rank, run_workers

@@ -39,13 +39,14 @@ class World:
 
 
 def test_a_task_goes_through_its_states_and_steps_while_a_step_fits() -> None:
-    # Three steps of 10 to try it out: now 30. Until 75 there is room for four, until 39 for none.
+    # Three steps of 10 to try it out: now 30. A bubble of 10 leaves 9 for steps, 15 % being 1
+    # rounded down: room for none. One of 100 until 85 leaves until 70: room for four.
     world = World(10)
     with world.tasks() as tasks:
         assert tasks.reports[0].state is State.PAUSED
-        tasks.run_until(39)
+        tasks.run_in(30, 40)
         assert world.calls == ["create", "load", "start", "step", "step", "step", "pause"]
-        tasks.run_until(75)
+        tasks.run_in(-15, 85)
         assert world.calls[7:] == ["start", "step", "step", "step", "step", "pause"]
         assert world.now_ns == 70
     (report,) = tasks.reports
@@ -58,27 +59,28 @@ def test_the_estimate_is_the_median_of_the_last_steps() -> None:
     # Tried out with 10, 90 and 10: one of 90 is an outlier, and 10 fits into 20 (now 110).
     world = World(10, 90, 10)
     with world.tasks() as tasks:
-        tasks.run_until(130)
+        tasks.run_in(110, 134)  # steps until 131
     assert tasks.reports[0].num_steps == 2
 
 
 def test_a_task_that_has_nothing_left_stops() -> None:
     world = World(10, more=5)
     with world.tasks() as tasks:
-        tasks.run_until(1_000)
+        tasks.run_in(0, 1_000)
         assert world.calls[-3:] == ["step", "step", "stop"]
         assert tasks.reports[0].state is State.STOPPED
-        tasks.run_until(2_000)
+        tasks.run_in(1_000, 2_000)
     assert (tasks.reports[0].num_steps, world.calls.count("stop")) == (2, 1)
 
 
 def test_a_task_that_overruns_a_bubble_is_stopped_for_good() -> None:
-    # Tried out until 30; the first step in the bubble takes 10, the next one 10 + 31.
+    # Tried out until 30. In a bubble of 25 steps may end until 52, as 15 % are 3: the first one
+    # takes 10, the next one should, but takes 41, until 81.
     world = World(10, 10, 10, 10, 41, 10)
     with world.tasks(grace_ns=20) as tasks:
-        tasks.run_until(51)
+        tasks.run_in(30, 55)
     (report,) = tasks.reports
-    assert (report.num_steps, report.busy_ns, report.late_ns) == (2, 51, 30)
+    assert (report.num_steps, report.busy_ns, report.late_ns) == (2, 51, 26)
     assert report.reason == (
         "it went on for 0.0 ms beyond the end of a bubble, 2e-05 ms are allowed; make its steps "
         "shorter"
@@ -98,7 +100,7 @@ def test_a_task_that_overruns_a_bubble_is_stopped_for_good() -> None:
 def test_a_task_that_fails_does_not_fail_the_training(fail_in: str, reason: str) -> None:
     world = World(10, fail_in=fail_in)
     with world.tasks() as tasks:
-        tasks.run_until(200)
+        tasks.run_in(0, 240)
     (report,) = tasks.reports
     assert (report.state, report.reason) == (State.STOPPED, reason)
     assert world.calls.count("stop") == (0 if fail_in == "create" else 1)

@@ -1,5 +1,6 @@
 """What is written is what the installed torch reads; what it cannot say is refused by name."""
 
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -143,6 +144,23 @@ def test_slices_are_refused(make_plan) -> None:
     workers = rows("0F0.0 0F0.1 0B0.1 0B0.0", "1F0.0 1F0.1 1B0.1 1B0.0")
     (reason,) = reasons(make_plan(Schedule("sliced", 2, 1, workers, num_slices=2)))
     assert reason.startswith("2 token slices per microbatch")
+
+
+def test_side_work_is_refused_by_every_format(make_plan, make_model) -> None:
+    plan = make_plan(one_f_one_b(ScheduleShape(2, 2)), model=make_model(1), cuts=(2,))
+    first, second = plan.schedule.workers
+    filled = replace(plan.schedule, workers=(first, (*second, Action(1, Kind.X, name="shampoo"))))
+    busy = plan.with_cycle([filled])
+    for exporter in EXPORTERS.values():
+        new = {r.text for r in exporter.unsupported(busy, make_model(1))}
+        new -= {r.text for r in exporter.unsupported(plan, make_model(1))}
+        system = "Megatron-LM" if exporter.target.startswith("Megatron") else "torch"
+        assert new == {
+            (
+                f"the plan has side work in its bubbles: {system} has no word for it; plan a job "
+                "without side_work"
+            )
+        }
 
 
 def test_freezing_is_refused_by_every_format(make_plan, make_model) -> None:

@@ -11,7 +11,7 @@ from evener.cost.table import CostTable
 from evener.errors import PlanInfeasible
 from evener.ir.action import Kind
 from evener.ir.check import violations
-from evener.ir.passes import lower
+from evener.ir.passes import lower, replicate
 from evener.ir.schedule import Schedule
 from evener.planner.pipe_fisher import KfacCosts, kfac_name, pipe_fisher
 from evener.planner.side_work import Filling, SideUnit
@@ -162,6 +162,28 @@ def test_units_wait_for_the_next_step_and_keep_their_slack() -> None:
         (1, 100),
         (1, 210),  # 100 + 104 * 1.05 rounded up
         (2, 100),
+    ]
+
+
+def test_replicas_sum_their_factors_and_share_their_bubbles() -> None:
+    # As above in two replicas, of which the second takes twice as long: its worker 0 waits
+    # 200-800, the first one's 100-400, so that they share 200-400.
+    schedule = SCHEDULES["gpipe"](ScheduleShape(2, 1))
+    costs = scaled(unit_costs(4, 2), 100)
+    costs.time_ns[2:] *= 2
+    layers = {0: KfacCosts(90, 90, 90, 90, sync_a_ns=50, sync_b_ns=50)}
+    filling = pipe_fisher(
+        schedule,
+        costs,
+        layers,
+        partition=((0, 1), (1, 2)),
+        lowered=lower(replicate(schedule, 2)),
+    )
+    # 95 of 200 for covA, 53 for its sum; covB is not ready, nor does invA fit into the 52 left.
+    assert [list(map(str, step.workers[0])) for step in filling.schedules] == [
+        ["0F0", "0X:covA_a0", "0X:syncA_a", "0B0"],
+        ["0F0", "0X:covB_a0", "0X:syncB_a", "0B0"],
+        ["0F0", "0X:invA_a", "0X:invB_a", "0B0"],
     ]
 
 

@@ -54,6 +54,16 @@ def test_side_work_goes_into_the_bubbles_that_freezing_leaves(make_problem):
     assert without.best.predicted == plan.predicted
 
 
+def test_side_work_that_takes_no_time_fits_into_one_bubble(make_problem):
+    nothing = (
+        SideWorkSpec(name="first", time_ns=0, after="forward"),
+        SideWorkSpec(name="second", time_ns=0, after="first"),
+    )
+    problem = make_problem([200, 200], num_workers=2, num_sequences=2, side_work=nothing)
+    (step,) = found(problem).best.cycle
+    assert " ".join(map(str, step.workers[0])) == "0F0 0F1 0X:first0 0X:first1 0X:second 0B0 0B1"
+
+
 def test_side_work_that_does_not_fit_is_refused_with_both_times(make_problem):
     long = (SideWorkSpec(name="long", time_ns=400),)
     problem = make_problem([200, 200], num_workers=2, num_sequences=2, side_work=long)
