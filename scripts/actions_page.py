@@ -25,6 +25,7 @@ DOES = {
     Kind.REDUCE: "add up the gradients of a stage over its gradient group",
     Kind.NORM: "add up the squared gradient norm over all workers, for clipping",
     Kind.STEP: "optimizer step of a stage",
+    Kind.SHARE: "hand the new weights of a stage on to all workers that hold it",
     Kind.OFFLOAD: "copy saved activations to host memory",
     Kind.FREE: "wait for that copy and let go of the originals",
     Kind.RELOAD: "copy them back",
@@ -37,7 +38,8 @@ HEAD = """# Actions
 
 An action prints as `<stage><KIND><microbatch>[.<slice>][><peer>]`: `0F3` is the forward of
 microbatch 3 at stage 0, `2I1.0` the input gradient of its first slice, `1REDUCE` an action on a
-whole stage. This is the form of torch's schedule CSV. `X` carries a name: `0X:factor2`.
+whole stage; in a schedule of several updates it names its own, `1REDUCE2`. This is the form of
+torch's schedule CSV. `X` carries a name: `0X:factor2`.
 
 ## What an action does, where it runs, what it waits for
 
@@ -63,9 +65,11 @@ def describe(need: Need) -> str:
     if need.where is not Where.SAME:
         text += f" of {need.where.value}"
     if need.which is Which.ALL:
-        text += ", all microbatches of the worker"
+        text += ", all microbatches of the worker" if need.where is not Where.HOLDERS else ""
     elif need.which not in (Which.SAME, Which.STAGE):
         text += f", {need.which.value.removeprefix('same microbatch, ')}"
+    if need.until is not None:
+        text += f" (until {need.until} is written out)"
     return f"{text} (if present)" if need.optional else text
 
 

@@ -22,6 +22,8 @@ MARKS: dict[tuple[Where, Which], tuple[str, str]] = {
     (Where.SUCCESSORS, Which.SAME): ("▼", "#b3541e"),
     (Where.EVERY_STAGE, Which.STAGE): ("●", "#5b7f2b"),
     (Where.EVERY_STAGE, Which.ALL): ("∀", "#5b7f2b"),
+    (Where.OWNER, Which.STAGE): ("●", "#7a3e9d"),
+    (Where.HOLDERS, Which.ALL): ("∀", "#7a3e9d"),
 }
 LEGEND = (
     ("●", "#1f4e79", "same stage (and microbatch and slice, where it has one)"),
@@ -31,6 +33,7 @@ LEGEND = (
     ("▲", "#b3541e", "every stage that feeds it, same microbatch and slice"),
     ("▼", "#b3541e", "every stage that it feeds, same microbatch and slice"),
     ("∀", "#5b7f2b", "all stages and microbatches of the worker (● green: of all stages)"),
+    ("∀", "#7a3e9d", "same stage, all microbatches of all its workers (● violet: of its first)"),
     ("( )", "#555555", "only if the worker's list has such an action; B or I: one of the two"),
 )
 BANDS = {

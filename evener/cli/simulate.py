@@ -107,7 +107,7 @@ def _print_plan(timeline: Timeline, options: argparse.Namespace) -> None:
         print_json(
             {
                 "schedule": timeline.schedule.name,
-                "step_ns": timeline.step_ns,
+                "step_ns": timeline.update_ns,
                 "bubble_fraction": found.bubble_fraction,
                 "peak_in_flight": in_flight,
                 "peak_bytes": timeline.peak_bytes,
@@ -121,7 +121,7 @@ def _print_plan(timeline: Timeline, options: argparse.Namespace) -> None:
     print_table(
         {
             "schedule": timeline.schedule.name,
-            "step time": format_ns(timeline.step_ns, digits=4),
+            "step time": format_ns(timeline.update_ns, digits=4),
             "bubble": f"{found.bubble_fraction:.1%}",
             "peak in flight": " ".join(map(str, in_flight)),
             "peak memory": ", ".join(format_bytes(peak, digits=3) for peak in timeline.peak_bytes),

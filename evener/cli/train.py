@@ -175,7 +175,7 @@ def _session(options: argparse.Namespace, plan: Plan, model: ModelSpec, steps: i
 def _print_step(step: int, result: "StepResult") -> None:
     assert result.timeline is not None, "sessions time every step"
     norm = "" if result.grad_norm is None else f"  grad norm {result.grad_norm:.3f}"
-    time = format_ns(result.timeline.step_ns, digits=4)
+    time = format_ns(result.timeline.update_ns, digits=4)
     frozen = "" if result.freezing is None else f"  {_share(result.freezing)} frozen"
     print_text(f"step {step:4d}  loss {result.loss:.4f}{norm}  {time}{frozen}")
 
@@ -185,7 +185,7 @@ def _share(freezing: Freezing) -> str:
 
 
 def _finish(training: "Training", options: argparse.Namespace) -> None:
-    step_ns, freezing = training.timeline.step_ns, training.freezing
+    step_ns, freezing = training.timeline.update_ns, training.freezing
     if options.out is not None:
         measured, _ = _files(options)
         write_file(measured, timeline_to_json(training.timeline))

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from evener.cost.host_copies import with_host_copies
 from evener.cost.memory import model_state_bytes, unit_bytes, working_bytes
-from evener.cost.network import all_reduce_ns, slowest
+from evener.cost.network import all_reduce_ns, broadcast_ns, slowest
 from evener.cost.profile import LayerCost, LayerKey, Profile
 from evener.cost.table import KIND_INDEX, CostTable
 from evener.errors import ProfileError, UsageError
@@ -125,6 +125,11 @@ class _Prices:
                     time_ns[workers, number, KIND_INDEX[kind]] = of_stage_ns
         reduce_ns = [self._reduce_ns(number) for number in range(num_stages)]
         time_ns[:, :, KIND_INDEX[Kind.REDUCE]] = reduce_ns
+        for number in range(num_stages):
+            time_ns[:, number, KIND_INDEX[Kind.SHARE]] = self._share_ns(number)
+            for worker in self.schedule.workers_of_stage[number]:
+                if self._is_sent_weights(worker, number):
+                    time_ns[worker, number, KIND_INDEX[Kind.STEP]] = self.profile.overhead_ns
         everyone = range(num_workers)
         time_ns[:, :, KIND_INDEX[Kind.NORM]] = self._all_reduce_ns(_NORM_BYTES, everyone)
         return time_ns
@@ -150,6 +155,14 @@ class _Prices:
         group = self.schedule.workers_of_stage[number]
         return self._all_reduce_ns(self._gradient_bytes(own_bytes), group)
 
+    def _share_ns(self, number: int) -> int:
+        """Broadcast of a stage's parameters to those that hold it."""
+        group = self.schedule.workers_of_stage[number]
+        own_bytes = _parameter_bytes(self._stages[number])
+        num_bytes = own_bytes * DTYPE_BYTES[self.job.dtypes.parameters]
+        link = slowest(self.links[pair] for pair in permutations(group, 2))
+        return broadcast_ns(num_bytes // DTYPE_BYTES[self.profile.dtype], len(group), link)
+
     def _tied_reduce_ns(self, first: int, second: int) -> int:
         holders = (self.schedule.workers_of_stage[stage] for stage in (first, second))
         num_bytes = self._gradient_bytes(self._tied_bytes(first))
@@ -170,20 +183,33 @@ class _Prices:
         units = [
             unit_bytes(stage, recomputed=self._recomputes_inside_backward) for stage in self._stages
         ]
-        held = [
-            [self._stages[number] for number in stages] for stages in self.schedule.stages_of_worker
-        ]
+        holds = self.schedule.stages_of_worker
         return MemoryTable(
             per_stage={resource: tuple(unit[resource] for unit in units) for resource in Resource},
             static_bytes=tuple(
-                sum(
-                    model_state_bytes(_parameter_bytes(stage), self.profile.dtype, self.job)
-                    for stage in stages
+                sum(self._state_bytes(worker, number) for number in stages)
+                + working_bytes(
+                    [self._stages[number] for number in stages],
+                    recomputed=self._recomputes_inside_backward,
                 )
-                + working_bytes(stages, recomputed=self._recomputes_inside_backward)
-                for stages in held
+                for worker, stages in enumerate(holds)
             ),
         )
+
+    def _state_bytes(self, worker: int, number: int) -> int:
+        updates = self.schedule.updates
+        return model_state_bytes(
+            _parameter_bytes(self._stages[number]),
+            self.profile.dtype,
+            self.job,
+            updates=not self._is_sent_weights(worker, number),
+            num_versions=1 + updates.staleness if updates.stashed else 1,
+        )
+
+    def _is_sent_weights(self, worker: int, number: int) -> bool:
+        """Whether another worker updates the stage for this one, as asynchronous schedules do."""
+        holders = self.schedule.workers_of_stage[number]
+        return self.schedule.updates.number > 1 and worker != holders[0]
 
 
 def _int64(values: Sequence[int]) -> NDArray[np.int64]:

@@ -14,17 +14,22 @@ from evener.spec.fields import DTYPE_BYTES, Dtype
 from evener.spec.job import JobSpec
 
 
-def model_state_bytes(parameter_bytes: int, dtype: Dtype, job: JobSpec) -> int:
+def model_state_bytes(
+    parameter_bytes: int, dtype: Dtype, job: JobSpec, *, updates: bool = True, num_versions: int = 1
+) -> int:
     """Parameters, gradients and optimizer states of a stage, in the job's number formats.
 
     parameter_bytes: of the stage's parameters in the format ``dtype``.
+    updates: whether the worker updates them itself, for which it keeps the optimizer states.
+    num_versions: versions of the parameters that are kept.
     """
     num_parameters = parameter_bytes // DTYPE_BYTES[dtype]
     formats = job.dtypes
-    kept = [formats.parameters, formats.gradients]
-    kept += [formats.optimizer] * job.optimizer.states_per_parameter
-    if formats.optimizer != formats.parameters:
-        kept.append(formats.optimizer)
+    kept = [formats.parameters] * num_versions + [formats.gradients]
+    if updates:
+        kept += [formats.optimizer] * job.optimizer.states_per_parameter
+        if formats.optimizer != formats.parameters:
+            kept.append(formats.optimizer)
     return num_parameters * sum(DTYPE_BYTES[each] for each in kept)
 
 

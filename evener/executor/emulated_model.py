@@ -9,7 +9,7 @@ from evener.errors import UsageError
 from evener.executor.batch import cut
 from evener.executor.emulate import MakeEngine
 from evener.executor.engine import Engine
-from evener.executor.torch_engine import StepState, TorchEngine
+from evener.executor.torch_engine import StepState, TorchEngine, UpdateState
 from evener.executor.train import TrainOptions, build_engine, freezing_engine
 from evener.executor.transport import Handle, Transport
 from evener.ir.action import Action
@@ -70,7 +70,7 @@ class ModelEngine:
         microbatches = cut(batch, self._num_microbatches)
         count = sum(map(self._loss.count, microbatches))
         draw = Draw(self._plan.job.seed, self._step, self._generators)
-        self._engine.begin_step(StepState(microbatches, count, 1 / count, draw))
+        self._engine.begin_step(StepState(microbatches, [UpdateState(count, 1 / count, draw)]))
         if self.freezing_engine is not None:
             self.freezing_engine.freeze(self._plan.freezing, step=self._step)
         self._step += 1

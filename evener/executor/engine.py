@@ -37,7 +37,7 @@ class Engine(Protocol):
         ...
 
     def collective(self, action: Action, transport: Transport, members: tuple[int, ...]) -> Handle:
-        """Start a REDUCE or a NORM among ``members`` (ascending, this worker included).
+        """Start a REDUCE, a NORM or a SHARE among ``members`` (ascending, this worker included).
 
         All that the action needs has ended. The loop calls ``wait`` of the handle before the first
         action that needs the result, so what remains to be done with it is done there.

@@ -18,6 +18,9 @@ MICROBATCHES = range(1, 10)
 CHUNKS = {1: (1, 2, 3, 4), 2: (1, 2, 3), 3: (1, 2), 4: (1, 2)}
 """Per number of workers, how many stages each may hold in schedules that hold several."""
 
+UPDATES = ((1, 2, 3), (2, 4, 3), (4, 8, 2))
+"""(workers, microbatches of an update, updates) of runs of several updates."""
+
 COVERING = ((1, 3), (2, 1), (2, 6), (3, 7), (4, 8))
 """(workers, microbatches) of the small part of the grid."""
 
@@ -96,6 +99,7 @@ def spread(
 def all_cases() -> Iterator[Case]:
     """Everything that ``verify --all`` trains under."""
     yield from _named_schedules()
+    yield from _asynchronous()
     yield from _spreads((6, 9))
     yield from _features()
     for num_slices in SLICES:
@@ -115,6 +119,7 @@ def covering_cases() -> Iterator[Case]:
         for num_workers, num_microbatches in COVERING:
             # Most stages, so that every worker holds several where the schedule can.
             yield from list(_shapes(entry, num_workers, num_microbatches))[-1:]
+    yield from _asynchronous()
     yield from _spreads((7,))
     yield from _features()
     for index, holders in enumerate(SLICED):
@@ -133,6 +138,18 @@ def _named_schedules() -> Iterator[Case]:
         for num_workers in CHUNKS:
             for num_microbatches in MICROBATCHES:
                 yield from _shapes(entry, num_workers, num_microbatches)
+
+
+def _asynchronous() -> Iterator[Case]:
+    entries = [entry for entry in SCHEDULES.values() if entry.asynchronous]
+    for entry in entries:
+        for num_workers, num_microbatches, num_updates in UPDATES:
+            shape = ScheduleShape(num_workers, num_microbatches, num_updates=num_updates)
+            if entry.unsupported(shape) is None:
+                yield Case(entry(shape))
+                yield Case(entry(shape), clip_norm=None, tied=False)
+    pipeline = SCHEDULES["pipedream_2bw"](ScheduleShape(2, 2, num_updates=3))
+    yield Case(replicate(pipeline, 2), name="2 asynchronous replicas")
 
 
 def _shapes(entry: ScheduleEntry, num_workers: int, num_microbatches: int) -> Iterator[Case]:

@@ -31,7 +31,8 @@ class Training:
     """What a run gives; equal on all ranks.
 
     losses: of each step, per token. grad_norms: before clipping, None where the job does not clip.
-    step_ns: of each step, from the first start to the last end of an action of any worker.
+    step_ns: of each step, from the first start to the last end of an action of any worker; of the
+    updates of one asynchronous run, their mean.
     timeline: the one of median length among the last steps (that froze what the last one froze).
     freezing: what the last step froze, None if nothing.
     side_tasks: what became of each, of all workers.
@@ -49,7 +50,8 @@ class Training:
 class Session:
     """A training run that has yet to be given its ranks.
 
-    model: what ``Trainer`` takes. steps: optimizer updates, 1 or more.
+    model: what ``Trainer`` takes. steps: optimizer updates, 1 or more. An asynchronous schedule
+    makes several in one run, and in the last run as many as are left.
     options: by default those of ``TrainOptions``, on the rank's own device.
     on_start: called on every rank with its trainer before the first step.
     on_step: called on rank 0 after each step with its index and result.
@@ -103,19 +105,24 @@ class Session:
         results: list[StepResult] = []
         recent = deque[Timeline](maxlen=_NUM_TIMELINES)
         step_ns = []
-        for step in range(self.steps):
-            result = trainer.step(self.make_batch(step), timeline=True)
-            assert result.timeline is not None, "it was asked for"
-            if results and result.freezing != results[-1].freezing:
+        size = trainer.schedule.updates.number
+        for first in range(0, self.steps, size):
+            steps = range(first, min(first + size, self.steps))
+            run = trainer.steps(list(map(self.make_batch, steps)), timeline=True)
+            timeline = run[0].timeline
+            assert timeline is not None, "it was asked for"
+            if results and run[0].freezing != results[-1].freezing:
                 recent.clear()  # steps that freeze something else are not comparable
-            recent.append(result.timeline)
-            step_ns.append(result.timeline.step_ns)
-            results.append(result)
-            if is_first and self.on_step is not None:
-                self.on_step(step, result)
+            recent.append(timeline)
+            for step, result in zip(steps, run, strict=True):
+                step_ns.append(timeline.update_ns)
+                results.append(result)
+                if is_first and self.on_step is not None:
+                    self.on_step(step, result)
         # The first step of a process also loads code and makes connections.
-        steady = list(recent)[1:] if self.steps > 1 and len(recent) == self.steps else list(recent)
-        steady.sort(key=lambda timeline: timeline.step_ns)
+        num_runs = -(-self.steps // size)
+        steady = list(recent)[1:] if num_runs > 1 and len(recent) == num_runs else list(recent)
+        steady.sort(key=lambda timeline: timeline.update_ns)
         return Training(
             losses=tuple(result.loss for result in results),
             grad_norms=tuple(result.grad_norm for result in results),

@@ -33,34 +33,52 @@ from evener.modules.values import (
 )
 
 
-@dataclass
-class StepState:
-    """What one step has in hand.
+@dataclass(frozen=True)
+class UpdateState:
+    """One optimizer update.
 
-    microbatches: all of them, by index. count: how much counts in their losses. loss_scale: what a
-    loss is multiplied by before its backward, one over all that counts in the update.
+    count: how much counts in the losses of its microbatches. loss_scale: what a loss is multiplied
+    by before its backward, one over all that counts in the update.
     draw: the random numbers; None when evaluating, then no gradients are made either.
-    side_calls: what the X actions of the step do.
-    losses: per cell of the last stage that is here, the loss summed over what counts.
-    outputs: the same for the last stage's outputs, if they are kept. grad_norm: once NORM has run.
     """
 
-    microbatches: Sequence[Microbatch]
     count: int
     loss_scale: float
     draw: Draw | None
+
+
+@dataclass
+class StepState:
+    """What one run of a schedule has in hand.
+
+    microbatches: all of them, by index. updates: each has as many of them, in order.
+    side_calls: what the X actions of the step do.
+    losses: per cell of the last stage that is here, the loss summed over what counts.
+    outputs: the same for the last stage's outputs, if they are kept. grad_norms: of each NORM.
+    """
+
+    microbatches: Sequence[Microbatch]
+    updates: Sequence[UpdateState]
     keeps_outputs: bool = False
     side_calls: SideCalls = field(default_factory=dict)
     losses: dict[Cell, Tensor] = field(default_factory=dict)
     outputs: dict[Cell, Value] = field(default_factory=dict)
-    grad_norm: float | None = None
+    grad_norms: list[float] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.update_size = len(self.microbatches) // len(self.updates)
 
     @property
     def learns(self) -> bool:
-        return self.draw is not None
+        return self.updates[0].draw is not None
+
+    def place(self, microbatch: int) -> tuple[UpdateState, int]:
+        """The update of a microbatch, and which one of it this is."""
+        update, index = divmod(microbatch, self.update_size)
+        return self.updates[update], index
 
 
-_NO_STEP = StepState((), 0, 0.0, None)
+_NO_STEP = StepState((), (UpdateState(0, 0.0, None),))
 
 
 class TorchEngine:
@@ -214,7 +232,8 @@ class TorchEngine:
         if action.kind is Kind.REDUCE:
             parameters = self.model.reduced[action.stage, action.peer]
             return start_sum(parameters, transport, members) if parameters else Done()
-        self._report_gradients(self.model.parameters)
+        if self.on_gradients is not None:
+            self.on_gradients(self.model.parameters)
         in_flight = self._global_norm.start(self.model.parameters, transport, members, self._device)
         return _Clipping(self, in_flight)
 
@@ -262,16 +281,17 @@ class TorchEngine:
         """Run the layers; where a backward will follow, remember what it needs."""
         index, microbatch, _ = cell
         stage, step = self.model.stages[index], self._step
+        update, place = step.place(microbatch)
         data = self._data(cell)
         is_last = index == self._last_stage
         with torch.set_grad_enabled(learns), stage.computing(self._device):
             value, leaves = as_leaves(*arrived, learns=learns and index > 0)
-            output = stage(value, data, step.draw, microbatch)
+            output = stage(value, data, update.draw, place)
             if is_last:
                 loss = self._loss.total(output, data)
                 step.losses[cell] = loss.detach()
         if learns:
-            roots = [loss * step.loss_scale] if is_last else flatten(output)[1]
+            roots = [loss * update.loss_scale] if is_last else flatten(output)[1]
             self._passes[cell] = stage.begin_pass(leaves, roots, is_loss=is_last)
         return output
 
@@ -342,21 +362,21 @@ class TorchEngine:
 
     def _update(self, stage: int) -> None:
         stepped = self.model.stepped[stage]
-        if self._clip_norm is None:
-            self._report_gradients(stepped)
+        self.report_gradients(stepped)
         if stage in self.optimizers:
             self.optimizers[stage].step()
         for parameter in stepped.values():
             parameter.grad = None
 
     def _clip(self, norm: float) -> None:
-        self._step.grad_norm = norm
+        self._step.grad_norms.append(norm)
         if self._clip_norm is not None:
             clip(self.model.parameters, norm, self._clip_norm)
 
-    def _report_gradients(self, parameters: Mapping[str, nn.Parameter]) -> None:
-        if self.on_gradients is not None:
-            self.on_gradients(parameters)
+    def report_gradients(self, stepped: Mapping[str, nn.Parameter]) -> None:
+        """Tell who asked of the gradients that a STEP uses, unless NORM has done so."""
+        if self.on_gradients is not None and self._clip_norm is None:
+            self.on_gradients(stepped)
 
     def _part(self, cell: Cell) -> Microbatch:
         assert self._slices is not None, "there are slices"

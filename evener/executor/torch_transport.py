@@ -108,8 +108,11 @@ class TorchTransport:
         assert work is not None
         return _Reduction(work, tensor)
 
-    def broadcast(self, tensor: Tensor, source: int) -> Handle:
-        work = dist.broadcast(tensor, source, async_op=True)
+    def broadcast(
+        self, tensor: Tensor, source: int, members: tuple[int, ...] | None = None
+    ) -> Handle:
+        group = None if members is None else self._groups[members]
+        work = dist.broadcast(tensor, source, group=group, async_op=True)
         assert work is not None
         return _Reduction(work, tensor)
 

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import chain
 from typing import Any
 
 import torch
@@ -21,13 +22,14 @@ from evener.executor.parameters import ParameterNames, owners
 from evener.executor.side_tasks import SideTask, SideTasks
 from evener.executor.side_work import SideCalls, SideWork, require_side_work, side_calls
 from evener.executor.slices import joined
-from evener.executor.torch_engine import StepState, TorchEngine
+from evener.executor.torch_engine import StepState, TorchEngine, UpdateState
 from evener.executor.trace import clock_offset_ns, gather_timeline, this_machine
 from evener.executor.transport import Transport, connections
+from evener.executor.versioned_engine import VersionedEngine
 from evener.executor.worker_model import WorkerModel, build_worker_model
 from evener.interp.worker import WorkerProgram
 from evener.ir.freezing import Freezing
-from evener.ir.passes import insert_messages, replicate
+from evener.ir.passes import insert_messages, replicate, without_steps
 from evener.ir.plan import Plan
 from evener.ir.schedule import Schedule, without_side_work
 from evener.ir.timeline import Timeline
@@ -87,6 +89,7 @@ class StepResult:
     counts. grad_norm: before clipping, None where the job does not clip or nothing was updated.
     timeline: if it was asked for. freezing: what was frozen, None if nothing. outputs: if they were
     asked for, by microbatch; not equal on all ranks, but what each has: those of the last stage.
+    Each update of an asynchronous run has its own result, with the timeline of the run.
     """
 
     loss: float
@@ -133,6 +136,7 @@ class Trainer:
             if plan.freezing is None
             else Freezer(plan, freezing_engine(plan, self.engine), transport)
         )
+        self.versions = add_versions(plan, self.engine, transport, self.options)
         self.step_index = 0
         self.num_updates = 0
         own_tasks = self.options.side_tasks.get(transport.worker, ())
@@ -144,7 +148,7 @@ class Trainer:
             side_work=self.options.side_work,
             expected=self.options.expected,
         )
-        self._step_loops: dict[tuple[int, bool], Loop] = {}
+        self._step_loops: dict[tuple[int, int, bool], Loop] = {}
         self._progress = Progress(transport.worker) if progress is None else progress
         self._generators = KeyedGenerators(self.options.device)
         self._clock_offset_ns: int | None = None
@@ -172,17 +176,32 @@ class Trainer:
             in this batch: give the sum over all batches that are accumulated.
         timeline: whether to tell when every action of every worker ran; it costs an exchange.
         """
-        place, step = self.place_in_cycle, self.step_index
+        return self._run_updates([batch], count, timeline)[0]
+
+    def steps(self, batches: Sequence[Batch], *, timeline: bool = False) -> tuple[StepResult, ...]:
+        """Train on one batch after another, with an update for each and a flush at the end.
+
+        batches: at most as many as the plan's schedule makes updates, which is more than one only
+            where it is asynchronous.
+        """
+        if not 1 <= len(batches) <= self.schedule.updates.number:
+            raise UsageError(_other_updates(len(batches), self.schedule))
+        return self._run_updates(batches, None, timeline)
+
+    def _run_updates(
+        self, batches: Sequence[Batch], count: int | None, timeline: bool
+    ) -> tuple[StepResult, ...]:
+        place, step, number = self.place_in_cycle, self.step_index, len(batches)
         is_measuring = self._freezer is not None and self._freezer.is_measuring(step)
-        loop = self._step_loop(place, timeline or is_measuring)
-        result = self._train(loop, batch, count, self._side_calls[place])
-        self.num_updates += 1
+        loop = self._step_loop(place, number, timeline or is_measuring)
+        results = self._train(loop, batches, count, self._side_calls[place])
+        self.num_updates += number
         if not timeline and not is_measuring:
-            return result
-        measured = self._timeline(loop, place)
+            return results
+        measured = self._timeline(loop, place, number)
         if self._freezer is not None and is_measuring:
             self._freezer.note(step, measured)
-        return replace(result, timeline=measured) if timeline else result
+        return tuple(replace(each, timeline=measured) for each in results) if timeline else results
 
     @property
     def place_in_cycle(self) -> int:
@@ -191,96 +210,115 @@ class Trainer:
 
     def accumulate(self, batch: Batch, *, count: int | None = None) -> StepResult:
         """Add the gradients of ``batch`` to those of the next step, and update nothing."""
-        return self._train(self._accumulation_loop, batch, count)
+        return self._train(self._accumulation_loop, [batch], count)[0]
 
     def evaluate(self, batch: Batch, *, outputs: bool = False) -> StepResult:
         """The loss of ``batch`` without dropout, gradients or update.
 
         A batch of fewer samples than the plan has microbatches is cut into one for each sample.
         """
-        num_microbatches = min(self.schedule.num_microbatches, num_samples(batch))
+        num_microbatches = min(self.schedule.update_size, num_samples(batch))
         loop = self._evaluation_loops.get(num_microbatches)
         if loop is None:
             schedule = insert_messages(_first_forwards(self.schedule, num_microbatches))
             loop = self._loop(schedule, engine=self.engine)
             self._evaluation_loops[num_microbatches] = loop
         microbatches = cut(batch, num_microbatches)
-        state = self._state(microbatches, None, draw=None)
+        state = StepState(microbatches, [self._update(microbatches, None, draw=None)])
         state.keeps_outputs = outputs
-        return self._run(loop, state)
+        return self._run(loop, state, self.engine)[0]
 
     def _train(
-        self, loop: Loop, batch: Batch, count: int | None, calls: SideCalls = _NO_SIDE_CALLS
-    ) -> StepResult:
-        microbatches = cut(batch, self.schedule.num_microbatches)
+        self,
+        loop: Loop,
+        batches: Sequence[Batch],
+        count: int | None,
+        calls: SideCalls = _NO_SIDE_CALLS,
+    ) -> tuple[StepResult, ...]:
+        parts = [cut(batch, self.schedule.update_size) for batch in batches]
         job = self.plan.job
         seed = job.seed if job.dropout_seed is None else job.dropout_seed
-        draw = Draw(seed, self.step_index, self._generators)
-        state = self._state(microbatches, count, draw)
+        updates = [
+            self._update(part, count, Draw(seed, step, self._generators))
+            for step, part in enumerate(parts, start=self.step_index)
+        ]
+        state = StepState(list(chain.from_iterable(parts)), updates)
         state.side_calls = calls
         freezing = None if self._freezer is None else self._freezer.begin_step(self.step_index)
         with self._generators.preserved():
-            result = self._run(loop, state)
-        self.step_index += 1
-        return replace(result, freezing=freezing)
+            results = self._run(loop, state, self.versions or self.engine)
+        self.step_index += len(batches)
+        return tuple(replace(result, freezing=freezing) for result in results)
 
-    def _state(
+    def _update(
         self, microbatches: Sequence[Microbatch], count: int | None, draw: Draw | None
-    ) -> StepState:
+    ) -> UpdateState:
         counts = [self.options.loss.count(microbatch) for microbatch in microbatches]
         divisor = sum(counts) if count is None else count
         if divisor < 1:
             raise UsageError("the loss of this batch is not defined", [_NOTHING_COUNTS])
-        return StepState(microbatches, sum(counts), 1.0 / divisor, draw)
+        return UpdateState(sum(counts), 1.0 / divisor, draw)
 
-    def _run(self, loop: Loop, state: StepState) -> StepResult:
-        self.engine.begin_step(state)
+    def _run(
+        self, loop: Loop, state: StepState, engine: TorchEngine | VersionedEngine
+    ) -> tuple[StepResult, ...]:
+        engine.begin_step(state)
         loop.run_step()
-        losses, grad_norm = self._share(state)
+        losses, grad_norms = self._share(state)
         self.transport.flush()
-        self.engine.end_step()
-        loss = sum(losses) / state.count if state.count else 0.0
-        return StepResult(loss, state.count, losses, grad_norm, outputs=joined(state.outputs))
+        engine.end_step()
+        outputs, size = joined(state.outputs), state.update_size
+        results = []
+        for index, (update, grad_norm) in enumerate(zip(state.updates, grad_norms, strict=True)):
+            own = losses[index * size : (index + 1) * size]
+            loss = sum(own) / update.count if update.count else 0.0
+            results.append(StepResult(loss, update.count, own, grad_norm, outputs=outputs))
+        return tuple(results)
 
-    def _share(self, state: StepState) -> tuple[tuple[float, ...], float | None]:
-        """Every microbatch's loss and the norm, from the workers that have them to all."""
-        row = torch.zeros(len(state.microbatches) + 2, dtype=torch.float64)
+    def _share(self, state: StepState) -> tuple[tuple[float, ...], tuple[float | None, ...]]:
+        """Every microbatch's loss and every norm, from the workers that have them to all."""
+        number = len(state.updates)
+        row = torch.zeros(len(state.microbatches) + number + 1, dtype=torch.float64)
         if state.losses:
             microbatches = torch.tensor([microbatch for _, microbatch, _ in state.losses])
             row.index_add_(0, microbatches, torch.stack(list(state.losses.values())).to(row))
         holders = self.schedule.workers_of_stage[-1]
-        if state.grad_norm is not None and self.transport.worker == holders[0]:
-            row[-2:] = torch.tensor([state.grad_norm, 1.0], dtype=torch.float64)
+        if state.grad_norms and self.transport.worker == holders[0]:
+            row[-number - 1 :] = torch.tensor([*state.grad_norms, 1.0], dtype=torch.float64)
         row = row.to(self.options.device)
         everybody = tuple(range(self.transport.num_workers))
         if len(holders) > 1:
             self.transport.all_reduce(everybody, row).wait()
         elif len(everybody) > 1:
             self.transport.broadcast(row, holders[0]).wait()
-        *losses, grad_norm, has_norm = row.tolist()
-        return tuple(losses), grad_norm if has_norm else None
+        *values, has_norms = row.tolist()
+        losses, grad_norms = values[:-number], values[-number:]
+        return tuple(losses), tuple(grad_norms) if has_norms else (None,) * number
 
-    def _step_loop(self, place: int, timed: bool) -> Loop:
+    def _step_loop(self, place: int, number: int, timed: bool) -> Loop:
         # Waiting for the device at every action makes times exact, and the step slower.
         synchronizes = timed and self.options.device.type == "cuda"
-        loop = self._step_loops.get((place, synchronizes))
+        loop = self._step_loops.get((place, number, synchronizes))
         if loop is None:
             synchronize = torch.cuda.synchronize if synchronizes else None
             loop = self._loop(
-                self.plan.lowered(place),
+                self.plan.lowered(place, num_updates=number),
                 synchronize,
                 engine=self._learning_engine,
                 is_step=True,
             )
-            self._step_loops[place, synchronizes] = loop
+            self._step_loops[place, number, synchronizes] = loop
         return loop
 
     @cached_property
     def _accumulation_loop(self) -> Loop:
-        return self._loop(insert_messages(self.schedule), engine=self._learning_engine)
+        schedule = insert_messages(without_steps(self.schedule))
+        return self._loop(schedule, engine=self._learning_engine)
 
     @property
     def _learning_engine(self) -> Engine:
+        if self.versions is not None:
+            return self.versions
         return self.engine if self._freezer is None else self._freezer.engine
 
     def _loop(
@@ -314,12 +352,12 @@ class Trainer:
             bubbles_ns=bubbles_before(expected, worker),
         )
 
-    def _timeline(self, loop: Loop, place: int) -> Timeline:
+    def _timeline(self, loop: Loop, place: int, number: int) -> Timeline:
         clock = loop.clock
         assert isinstance(clock, WallClock), "a trainer's loops run on the wall clock"
         if self._clock_offset_ns is None:
             self._clock_offset_ns = clock_offset_ns(self.transport, machine=this_machine())
-        schedule = self.plan.lowered(place)
+        schedule = self.plan.lowered(place, num_updates=number)
         return gather_timeline(self.transport, schedule, clock, self._clock_offset_ns)
 
 
@@ -367,10 +405,24 @@ def build_engine(
     engine.count_norm_by(
         {name: who for name, who in owners(holdings).items() if holdings[who][name].learns}
     )
-    engine.optimizers = held.make_optimizers(
-        options.optimizer or optimizer_factory(plan.job.optimizer)
-    )
+    if schedule.updates.number == 1:
+        engine.optimizers = held.make_optimizers(_make_optimizer(plan, options))
     return engine
+
+
+def add_versions(
+    plan: Plan, engine: TorchEngine, transport: Transport, options: TrainOptions
+) -> VersionedEngine | None:
+    """What runs the engine where updates do not wait for one another; None where they do."""
+    schedule = replicate(plan.schedule, plan.replicas)
+    if schedule.updates.number == 1:
+        return None
+    make_optimizer = _make_optimizer(plan, options)
+    return VersionedEngine(engine, schedule, worker=transport.worker, make_optimizer=make_optimizer)
+
+
+def _make_optimizer(plan: Plan, options: TrainOptions) -> OptimizerFactory:
+    return options.optimizer or optimizer_factory(plan.job.optimizer)
 
 
 def freezing_engine(plan: Plan, engine: TorchEngine) -> FreezingEngine:
@@ -401,6 +453,14 @@ def _first_forwards(schedule: Schedule, num_microbatches: int) -> Schedule:
 _NOTHING_COUNTS = (
     "no token of it counts, so there is nothing to divide by; give targets that are not ignored"
 )
+
+
+def _other_updates(given: int, schedule: Schedule) -> str:
+    number = schedule.updates.number
+    return (
+        f"{given} batches are given for {number} updates: a run of schedule {schedule.name} makes "
+        f"1 to {number}, each with its own batch; give as many"
+    )
 
 
 def _other_layers(plan: Plan, num_layers: int) -> str:

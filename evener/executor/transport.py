@@ -78,8 +78,13 @@ class Transport(Protocol):
         """
         ...
 
-    def broadcast(self, tensor: Tensor, source: int) -> Handle:
-        """Start to fill ``tensor`` on all workers with that of ``source``, in place."""
+    def broadcast(
+        self, tensor: Tensor, source: int, members: tuple[int, ...] | None = None
+    ) -> Handle:
+        """Start to fill ``tensor`` with that of ``source``, in place.
+
+        members: as of ``all_reduce``, ``source`` included; all workers where None.
+        """
         ...
 
     def gather(self, value: Any) -> list[Any]:

@@ -9,28 +9,24 @@ before clipping, gradient norms and the parameters after the last step are compa
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from inspect import signature
 from itertools import groupby, pairwise
 from math import inf, isnan
 from typing import Any
 
 import torch
-from torch import Tensor, nn
-from torch.func import functional_call
-from torch.nn import functional
+from torch import Tensor
 
 from evener.executor.launch import Rank, run_workers
+from evener.executor.oracles import Trace, copies, train_alone
 from evener.executor.torch_transport import TorchTransport
 from evener.executor.train import Trainer, TrainOptions, trainer_connections
 from evener.ir.freezing import Freezing
 from evener.ir.passes import replicate
 from evener.ir.plan import Plan
 from evener.ir.schedule import Schedule
+from evener.ir.text import format_schedule
+from evener.ir.versions import versions_read
 from evener.modules.backward_split import Way
-from evener.modules.freezing import draw_frozen
-from evener.modules.keyed_rng import key
-from evener.modules.optimizer import optimizer_factory
-from evener.modules.reference import build_layers, layer_name
 from evener.spec.job import AdamSpec, JobSpec, OptimizerSpec
 from evener.spec.model import ModelSpec
 
@@ -115,16 +111,6 @@ class Parity:
         return self.worst <= TOLERANCE
 
 
-@dataclass
-class _Trace:
-    """What a training leaves: per step loss, gradients and norm, and the parameters at its end."""
-
-    losses: list[float] = field(default_factory=list)
-    gradients: list[dict[str, Tensor]] = field(default_factory=list)
-    grad_norms: list[float | None] = field(default_factory=list)
-    parameters: dict[str, Tensor] = field(default_factory=dict)
-
-
 def verify(schedule: Schedule | Plan, **options: Any) -> Parity:
     """Train under one schedule, or that of a plan, and compare.
 
@@ -150,13 +136,13 @@ def verify_cases(cases: Sequence[Case], *, timeout_s: float = 600.0) -> Iterator
 
     timeout_s: for all cases of one number of workers.
     """
-    oracles: dict[Hashable, _Trace] = {}
+    oracles: dict[Hashable, Trace] = {}
     by_workers = sorted(cases, key=lambda case: case.schedule.num_workers)
     for num_workers, group in groupby(by_workers, key=lambda case: case.schedule.num_workers):
         worlds = [_World.of(case) for case in group]
         for world in worlds:
             if world.oracle not in oracles:
-                oracles[world.oracle] = _train_alone(world)
+                oracles[world.oracle] = train_alone(world.model, world.plan, world.batches)
         expected = [oracles[world.oracle] for world in worlds]
         run = _Run(worlds, expected)
         found = run_workers(run.compare, num_workers, timeout_s=timeout_s)
@@ -179,7 +165,8 @@ class _World:
         plan, case = self.plan, self.case
         frozen = None if plan.freezing is None else (plan.freezing, plan.partition)
         job = plan.job.model_dump_json()
-        return self.model.fingerprint(), job, case.ragged, case.packed, frozen
+        versions = format_schedule(case.schedule) if case.schedule.updates.number > 1 else None
+        return self.model.fingerprint(), job, case.ragged, case.packed, frozen, versions
 
     @classmethod
     def of(cls, case: Case) -> "_World":
@@ -191,7 +178,10 @@ class _World:
             window=case.window,
         )
         plan = _plan(case, model)
-        return cls(case, model, plan, [_batch(case, step) for step in range(STEPS)])
+        # Twice through a schedule of several updates, as versions are counted from flush to flush.
+        num_updates = case.schedule.updates.number
+        steps = STEPS if num_updates == 1 else 2 * num_updates
+        return cls(case, model, plan, [_batch(case, step) for step in range(steps)])
 
 
 def tiny_model(
@@ -241,7 +231,7 @@ def _plan(case: Case, model: ModelSpec) -> Plan:
     cuts = [stage * num_layers // schedule.num_stages for stage in range(schedule.num_stages + 1)]
     job = JobSpec.model_validate(
         {
-            "global_batch_sequences": schedule.num_microbatches * _MICROBATCH_SIZE,
+            "global_batch_sequences": schedule.update_size * _MICROBATCH_SIZE,
             "sequence_length": case.sequence_length,
             "dtypes": dict.fromkeys(
                 ("parameters", "gradients", "optimizer", "activations"), "float64"
@@ -276,7 +266,7 @@ def _batch(case: Case, step: int) -> list[dict[str, Tensor]]:
     """The microbatches of one step; in each, some targets are ignored."""
     generator = torch.Generator().manual_seed(1000 + step)
     microbatches = []
-    for index in range(case.schedule.num_microbatches):
+    for index in range(case.schedule.update_size):
         extra = index % 3 if case.ragged else 0
         shape = (_MICROBATCH_SIZE + extra, case.sequence_length + extra)
         inputs, targets = torch.randint(_VOCABULARY_SIZE, (2, *shape), generator=generator)
@@ -288,75 +278,12 @@ def _batch(case: Case, step: int) -> list[dict[str, Tensor]]:
     return microbatches
 
 
-def _train_alone(world: _World) -> _Trace:
-    """The oracle: the plain training loop of a single process."""
-    job, trace = world.plan.job, _Trace()
-    layers = build_layers(world.model, dtype=torch.float64, seed=job.seed)
-    # A tied matrix has the name of its first place: the same tensor does not come twice.
-    model = nn.ModuleDict({layer_name(index)[len("layers.") :]: m for index, m in layers.items()})
-    parameters = {f"layers.{name}": parameter for name, parameter in model.named_parameters()}
-    optimizer = optimizer_factory(job.optimizer)(list(parameters.values()))
-    for step, microbatches in enumerate(world.batches):
-        count = sum(int((each["targets"] != -100).sum()) for each in microbatches)
-        total = 0.0
-        for index, microbatch in enumerate(microbatches):
-            x = microbatch["inputs"]
-            left_out = _left_out(world.plan, layers, step, index)
-            for layer_index, layer in layers.items():
-                torch.manual_seed(key(job.seed, step, layer_index, index))
-                takes_documents = "documents" in signature(layer.forward).parameters
-                documents = (microbatch.get("documents"),) if takes_documents else ()
-                x = functional_call(layer, left_out[layer_index], (x, *documents))
-            logits, targets = x.flatten(0, 1), microbatch["targets"].flatten()
-            loss = functional.cross_entropy(logits, targets, reduction="sum")
-            if loss.requires_grad:
-                (loss / count).backward()
-            total += loss.item()
-        trace.losses.append(total / count)
-        trace.gradients.append(_copies(parameters))
-        norm = nn.utils.clip_grad_norm_(parameters.values(), job.clip_norm or inf)
-        trace.grad_norms.append(None if job.clip_norm is None else float(norm))
-        optimizer.step()
-        optimizer.zero_grad()
-    trace.parameters = {name: each.detach().clone() for name, each in parameters.items()}
-    return trace
-
-
-def _left_out(
-    plan: Plan, layers: Mapping[int, nn.Module], step: int, microbatch: int
-) -> dict[int, dict[str, Tensor]]:
-    """Per layer, the frozen parameters of a microbatch as tensors that nothing flows back to."""
-    found: dict[int, dict[str, Tensor]] = {index: {} for index in layers}
-    if plan.freezing is None:
-        return found
-    for stage, (first, end) in enumerate(plan.partition):
-        own = nn.ModuleList(layers[index] for index in range(first, end))
-        frozen = draw_frozen(
-            list(own.parameters()),
-            plan.freezing.of(stage, microbatch),
-            seed=plan.job.seed,
-            step=step,
-            stage=stage,
-            microbatch=microbatch,
-        )
-        detached = {id(parameter): parameter.detach() for parameter in frozen}
-        for index in range(first, end):
-            for name, parameter in layers[index].named_parameters():
-                if id(parameter) in detached:
-                    found[index][name] = detached[id(parameter)]
-    return found
-
-
-def _copies(parameters: Mapping[str, nn.Parameter]) -> dict[str, Tensor]:
-    return {name: p.grad.clone() for name, p in parameters.items() if p.grad is not None}
-
-
 @dataclass(frozen=True)
 class _Run:
     """What every worker process does: all worlds one after another over one transport."""
 
     worlds: list[_World]
-    expected: list[_Trace]
+    expected: list[Trace]
 
     def compare(self, rank: Rank) -> list[Parity]:
         found = [trainer_connections(world.plan) for world in self.worlds]
@@ -380,22 +307,41 @@ class _Run:
         return parities
 
 
-def _train(trainer: Trainer, world: _World) -> _Trace:
+def _train(trainer: Trainer, world: _World) -> Trace:
     """The same training under the plan, on this worker."""
-    trace = _Trace()
-    taken: dict[str, Tensor] = {}
-    trainer.engine.on_gradients = lambda parameters: taken.update(_copies(parameters))
-    for microbatches in world.batches:
-        result = trainer.step(microbatches)
-        trace.losses.append(result.loss)
-        trace.grad_norms.append(result.grad_norm)
-        trace.gradients.append(dict(taken))
+    trace = Trace()
+    taken: list[dict[str, Tensor]] = []
+    trainer.engine.on_gradients = lambda parameters: taken.append(copies(parameters))
+    size = trainer.schedule.updates.number
+    for first in range(0, len(world.batches), size):
+        results = trainer.steps(world.batches[first : first + size])
+        trace.losses += [result.loss for result in results]
+        trace.grad_norms += [result.grad_norm for result in results]
+        trace.gradients += _of_updates(taken, len(results))
         taken.clear()
+        _require_versions(trainer)
     trace.parameters = {name: each.detach() for name, each in trainer.model.parameters.items()}
     return trace
 
 
-def _difference(case: str, ours: _Trace, expected: _Trace) -> Parity:
+def _of_updates(taken: list[dict[str, Tensor]], number: int) -> list[dict[str, Tensor]]:
+    """What was taken, joined by update: of each, as many times."""
+    size = len(taken) // number
+    updates = [taken[index * size : (index + 1) * size] for index in range(number)]
+    return [{name: each for part in update for name, each in part.items()} for update in updates]
+
+
+def _require_versions(trainer: Trainer) -> None:
+    """Raise AssertionError unless this worker has read the weights that the checker proves."""
+    if trainer.versions is None:
+        return
+    worker, promised = trainer.transport.worker, versions_read(trainer.schedule)
+    own = {a: promised[a] for a in trainer.schedule.workers[worker] if a in promised}
+    if trainer.versions.read != own:
+        raise AssertionError(f"worker {worker} read versions {trainer.versions.read}, not {own}")
+
+
+def _difference(case: str, ours: Trace, expected: Trace) -> Parity:
     """How far one worker is from the oracle, in the parameters that it holds."""
     held = list(ours.parameters)
     return Parity(

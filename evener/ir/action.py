@@ -1,7 +1,8 @@
 """The atom of every plan: one action of one worker.
 
 Text form ``<stage><KIND><microbatch>[.<slice>][><peer>]``, as in torch's schedule CSV:
-``0F3``, ``2SEND_B1``, ``1I4.2``.  Actions on a whole stage have no microbatch: ``0REDUCE``.
+``0F3``, ``2SEND_B1``, ``1I4.2``.  Actions on a whole stage have no microbatch: ``0REDUCE``; in a
+schedule of several optimizer updates they name theirs: ``0STEP2``.
 """
 
 from enum import StrEnum
@@ -25,6 +26,7 @@ class Kind(StrEnum):
     REDUCE = "REDUCE"
     NORM = "NORM"
     STEP = "STEP"
+    SHARE = "SHARE"
     OFFLOAD = "OFFLOAD"
     FREE = "FREE"
     RELOAD = "RELOAD"
@@ -36,7 +38,8 @@ class Action(NamedTuple):
 
     stage: global index of the stage that acts (for RECV_F the consumer, for RECV_B the producer
         of the activation: always the stage of the worker whose list holds the action).
-    microbatch: global index within the step; None for actions on a whole stage.
+    microbatch: global index within the schedule; for actions on a whole stage the index of the
+        update, None in a schedule of one update.
     slice: index of a run of tokens of the microbatch; None means the whole microbatch.
     peer: the other stage, written only where the stage alone does not tell: a message of a stage
         with several neighbours in that direction, or ``REDUCE`` of parameters that two stages

@@ -90,14 +90,17 @@ class _Resolver:
         self.position: dict[Kind, dict[tuple[int, int | None, int | None], int]] = {
             kind: {} for kind in Kind
         }
-        # Actions on a whole stage per (worker, kind); the last action per (worker, kind, stage).
+        # Actions on a whole stage per (worker, kind); the last action per (worker, kind, stage,
+        # update).
         self.listed: dict[tuple[int, Kind], list[int]] = {}
-        self.last: dict[tuple[int, Kind, int], int] = {}
+        self.last: dict[tuple[int, Kind, int, int], int] = {}
         self.missing: list[Missing] = []
         self._index()
         self.match, self.receive_of = self._match_messages()
 
     def _index(self) -> None:
+        update_of = self.schedule.update_of
+        has_one_update = self.schedule.updates.number == 1
         for worker, actions in enumerate(self.schedule.workers):
             first = len(self.actions)
             self.actions += actions
@@ -107,7 +110,8 @@ class _Resolver:
                 if not 0 <= stage < self.schedule.num_stages:
                     self._miss(index, f"{action}: stages are 0 to {self.schedule.num_stages - 1}")
                 self.position[kind].setdefault((stage, microbatch, token_slice), index)
-                self.last[worker, kind, stage] = index
+                update = 0 if has_one_update else update_of(action)
+                self.last[worker, kind, stage, update] = index
                 if RULES[kind].whole_stage:
                     self.listed.setdefault((worker, kind), []).append(index)
 
@@ -175,6 +179,10 @@ class _Resolver:
             if self.actions[index].kind in MESSAGE_KINDS:
                 return () if self.match[index] < 0 else (self.match[index],)
             return self._neighbours(index, need)
+        if need.where is Where.HOLDERS:
+            return self._last_of_holders(index, need)
+        if need.where is Where.OWNER:
+            return self._of_owner(index, need)
         if need.which is Which.ALL:
             return self._last_of_worker(index, need)
         if need.which is Which.STAGE:
@@ -234,26 +242,73 @@ class _Resolver:
             stages: Iterable[int] = self.schedule.stages_of_worker[worker]
         else:
             stages = [stage for stage in (action.stage, action.peer) if stage is not None]
-        last = max(
-            (self.last.get((worker, kind, stage), -1) for stage in stages for kind in need.kinds),
-            default=-1,
-        )
+        last = self._last(worker, stages, index, need)
         if last >= 0:
             return (last,)
         kinds = " or ".join(need.kinds)
         return self._miss(index, f"{action} needs {kinds} of its stage, but the worker runs none")
 
+    def _last(self, worker: int, stages: Iterable[int], index: int, need: Need) -> int:
+        """The last action that a worker lists of the kinds, in the update of an action; or -1."""
+        update = self.schedule.update_of(self.actions[index])
+        return max(
+            (
+                self.last.get((worker, kind, stage, update), -1)
+                for stage in stages
+                for kind in need.kinds
+            ),
+            default=-1,
+        )
+
+    def _last_of_holders(self, index: int, need: Need) -> Iterable[int]:
+        """For the owner alone: the others wait for it."""
+        stage = self.actions[index].stage
+        holders = self._holders(stage)
+        is_owner = self.worker_of[index] in holders[:1]
+        if len(holders) < 2 or not is_owner or self._stands_for(index, need):
+            return ()
+        found = (self._last(worker, (stage,), index, need) for worker in holders)
+        return [last for last in found if last >= 0]
+
+    def _of_owner(self, index: int, need: Need) -> Iterable[int]:
+        """Its STEP before it shares, and before that of the others, who wait for the SHARE."""
+        stage, kind, update, _, _, _ = self.actions[index]
+        holders = self._holders(stage)
+        is_owner = self.worker_of[index] in holders[:1]
+        if len(holders) < 2 or is_owner != (kind is Kind.SHARE) or self._stands_for(index, need):
+            return ()
+        (wanted,) = need.kinds
+        by = self.worker_of[index] if wanted is Kind.SHARE else holders[0]
+        return [
+            j
+            for j in self.listed.get((by, wanted), [])
+            if self.actions[j].stage == stage and self.actions[j].microbatch == update
+        ]
+
+    def _stands_for(self, index: int, need: Need) -> bool:
+        """Whether the worker lists the action that ends a need, of the stage itself."""
+        if need.until is None:
+            return False
+        stage = self.actions[index].stage
+        listed = self.listed.get((self.worker_of[index], need.until), [])
+        return any(self.actions[j].stage == stage and self.actions[j].peer is None for j in listed)
+
+    def _holders(self, stage: int) -> tuple[int, ...]:
+        inside = 0 <= stage < self.schedule.num_stages
+        return self.schedule.workers_of_stage[stage] if inside else ()
+
     def _whole_stage(self, index: int, need: Need) -> Iterable[int]:
-        """All that are listed; of an action that comes again (GATHER), the last one before."""
-        stage, worker = self.actions[index].stage, self.worker_of[index]
+        """Those of the update; of an action that comes again (GATHER), the last one before."""
+        stage, _, update, _, _, _ = self.actions[index]
         (kind,) = need.kinds
-        listed = self.listed.get((worker, kind), [])
+        listed = self.listed.get((self.worker_of[index], kind), [])
+        if kind is Kind.GATHER:
+            own = [j for j in listed if self.actions[j].stage == stage]
+            return own and (max((j for j in own if j < index), default=own[0]),)
+        of_update = [j for j in listed if self.actions[j].microbatch == update]
         if need.where is Where.EVERY_STAGE:
-            return listed
-        own = [j for j in listed if stage in (self.actions[j].stage, self.actions[j].peer)]
-        if kind is not Kind.GATHER or not own:
-            return own
-        return (max((j for j in own if j < index), default=own[0]),)
+            return of_update
+        return [j for j in of_update if stage in (self.actions[j].stage, self.actions[j].peer)]
 
     def _collectives(self) -> Iterator[tuple[int, ...]]:
         """Groups of actions that run as one: the n-th of its text on each worker that lists it."""
@@ -261,12 +316,13 @@ class _Resolver:
         for (worker, kind), listed in self.listed.items():
             if RULES[kind].stream is not Stream.COLLECTIVE:
                 continue
-            seen: dict[tuple[int, int | None], int] = {}
+            seen: dict[tuple[int, int | None, int | None], int] = {}
             for index in listed:
-                stage, _, _, _, peer, _ = self.actions[index]
-                occurrence = seen[stage, peer] = seen.get((stage, peer), -1) + 1
+                stage, _, update, _, peer, _ = self.actions[index]
+                key = (stage, peer, update)
+                occurrence = seen[key] = seen.get(key, -1) + 1
                 # NORM bears the lowest stage of each worker; RELEASE concerns its worker alone.
-                name = None if kind is Kind.NORM else (stage, peer)
+                name = update if kind is Kind.NORM else key
                 alone = worker if kind is Kind.RELEASE else None
                 groups.setdefault((kind, name, alone, occurrence), []).append(index)
         return map(tuple, groups.values())

@@ -11,7 +11,7 @@ from pydantic import Field, ValidationError, model_validator
 from evener.errors import PlanError
 from evener.ir.check import violations
 from evener.ir.freezing import freezing_violations
-from evener.ir.passes import lower, replicate
+from evener.ir.passes import first_updates, lower, replicate
 from evener.ir.record import FreezingLines, Record, ScheduleLines
 from evener.ir.schedule import Schedule, without_side_work
 from evener.ir.versioned_json import JsonFile
@@ -31,7 +31,8 @@ Text = Annotated[str, Field(min_length=1)]
 class Prediction(Record):
     """What the simulator says of the plan.
 
-    step_ns: from the first start to the last end. lower_bound_ns: no plan of this model, cluster
+    step_ns: of one update, from the first start to the last end; of several updates between two
+    flushes their mean, rounded up. lower_bound_ns: no plan of this model, cluster
     and job is faster. peak_bytes: per worker, replicas included. bubble_fraction: idle share of all
     workers' time. status: why the search stopped, a sentence.
     """
@@ -93,19 +94,26 @@ class Plan(Record):
         return self.cycle or (self.schedule,)
 
     @cached_property
-    def _lowered(self) -> tuple[Schedule, ...]:
-        return tuple(
-            lower(
-                replicate(schedule, self.replicas),
+    def _lowered(self) -> dict[tuple[int, int], Schedule]:
+        """By step and number of updates, what was asked for so far."""
+        return {}
+
+    def lowered(self, step: int = 0, *, num_updates: int | None = None) -> Schedule:
+        """What runs in a step: all replicas, with messages, reductions and optimizer steps.
+
+        num_updates: of a schedule of several, how many of the first; all of them by default.
+        """
+        schedule = self.steps[step % len(self.steps)]
+        number = schedule.updates.number if num_updates is None else num_updates
+        key = step % len(self.steps), number
+        found = self._lowered.get(key)
+        if found is None:
+            found = self._lowered[key] = lower(
+                replicate(first_updates(schedule, number), self.replicas),
                 tied=self.tied,
                 clip=self.job.clip_norm is not None,
             )
-            for schedule in self.steps
-        )
-
-    def lowered(self, step: int = 0) -> Schedule:
-        """What runs in a step: all replicas, with messages, reductions and optimizer steps."""
-        return self._lowered[step % len(self._lowered)]
+        return found
 
     def with_cycle(self, cycle: Sequence[Schedule]) -> "Plan":
         """The same plan with side work in its steps; see ``cycle``."""
@@ -176,7 +184,7 @@ class Plan(Record):
                 yield ("devices", worker), f"worker {worker} has no device; give it one"
 
     def _wrong_batch(self) -> Iterator[Problem]:
-        planned = self.schedule.num_microbatches * self.replicas * self.microbatch_size
+        planned = self.schedule.update_size * self.replicas * self.microbatch_size
         if planned != self.job.num_sequences:
             yield ("schedule",), _other_batch(self, planned)
         job = self.job
@@ -294,7 +302,7 @@ def _other_workers(num_groups: int, schedule: Schedule, replicas: int) -> str:
 
 def _other_batch(plan: Plan, planned: int) -> str:
     return (
-        f"runs {plan.schedule.num_microbatches} microbatches of {plan.microbatch_size} in "
+        f"runs {plan.schedule.update_size} microbatches of {plan.microbatch_size} in "
         f"{plan.replicas} replica{'s' if plan.replicas > 1 else ''} = {planned} sequences, but the "
         f"job's step has {plan.job.num_sequences}; make them equal"
     )

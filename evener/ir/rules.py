@@ -39,6 +39,8 @@ class Where(Enum):
     SUCCESSORS = "every stage that it feeds"
     EVERY_STAGE = "every stage of its worker"
     EVERYWHERE = "every stage of every worker"
+    HOLDERS = "same stage, every worker that holds it"
+    OWNER = "same stage, the first worker that holds it"
 
 
 class Which(Enum):
@@ -47,8 +49,8 @@ class Which(Enum):
     SAME = "same microbatch, same slice"
     SLICE_BEFORE = "same microbatch, the slice before"
     SLICE_AFTER = "same microbatch, the slice after"
-    ALL = "all that its worker runs"
-    STAGE = "no microbatch: the whole stage"
+    ALL = "all of the update that its worker runs"
+    STAGE = "no microbatch: the whole stage, the same update"
 
 
 @dataclass(frozen=True)
@@ -57,12 +59,14 @@ class Need:
 
     kinds: any one of these fulfils it.
     optional: only if the worker's list holds such an action.
+    until: not once the worker lists such an action of the stage, which then stands for it.
     """
 
     kinds: tuple[Kind, ...]
     where: Where = Where.SAME
     which: Which = Which.SAME
     optional: bool = False
+    until: Kind | None = None
 
 
 class Resource(Enum):
@@ -172,7 +176,16 @@ RULES: dict[Kind, Rule] = {
             _ALL_GRADIENTS,
             Need((Kind.REDUCE,), which=Which.STAGE, optional=True),
             Need((Kind.NORM,), where=Where.EVERY_STAGE, which=Which.STAGE, optional=True),
+            Need((Kind.B, Kind.W), where=Where.HOLDERS, which=Which.ALL, until=Kind.REDUCE),
+            Need((Kind.STEP,), where=Where.OWNER, which=Which.STAGE, until=Kind.REDUCE),
+            Need((Kind.SHARE,), where=Where.OWNER, which=Which.STAGE, optional=True),
         ),
+        whole_stage=True,
+    ),
+    # The first worker of a stage hands its new weights on; the STEP of the others takes them over.
+    Kind.SHARE: Rule(
+        Stream.COLLECTIVE,
+        needs=(Need((Kind.STEP,), where=Where.OWNER, which=Which.STAGE),),
         whole_stage=True,
     ),
     # The copy runs beside the worker, so only the action that waits for it can give memory back.

@@ -18,17 +18,40 @@ Cell: TypeAlias = tuple[int, int, int | None]
 COMPUTE_KINDS = frozenset({Kind.F, Kind.B, Kind.I, Kind.W, Kind.R, Kind.X})
 OFFLOAD_KINDS = frozenset({Kind.OFFLOAD, Kind.FREE, Kind.RELOAD})
 MESSAGE_KINDS = frozenset({Kind.SEND_F, Kind.RECV_F, Kind.SEND_B, Kind.RECV_B})
+CELL_KINDS = COMPUTE_KINDS | MESSAGE_KINDS | {Kind.OFFLOAD, Kind.FREE, Kind.RELOAD}
+
+
+@dataclass(frozen=True)
+class Updates:
+    """The optimizer updates that a schedule runs one after another without a flush between them.
+
+    number: how many; update u takes the gradients of the u-th of as many equal runs of
+        microbatches. After STEPs of updates 0 to v - 1 a stage has version v of its weights.
+    staleness: the most updates that may be missing in the weights that a forward reads: version
+        u - staleness or later.
+    stashed: whether all actions of update u read version max(0, u - staleness), of which a stage
+        keeps staleness + 1.  Otherwise each reads what is there at its place in the list, so that
+        a forward and its backward may read versions up to ``staleness`` apart.
+    """
+
+    number: int = 1
+    staleness: int = 0
+    stashed: bool = False
+
+
+_ONE_UPDATE = Updates()
 
 
 @dataclass(frozen=True)
 class Schedule:
-    """Who does what in which order, for one step.
+    """Who does what in which order, from one flush to the next.
 
     name: the generator's name, for people.
     num_stages, num_microbatches, num_slices: sizes of the three indices.
     workers: per worker, its actions in the order in which it issues them.
     edges: stage graph as (producer, consumer) pairs; None means the chain 0-1-2-...
     braids: forwards that run interleaved, as one, with the action right behind them.
+    updates: how many optimizer updates it makes, and how stale weights may be.
 
     Building one checks nothing: ``ir.check`` does.
     """
@@ -40,6 +63,7 @@ class Schedule:
     num_slices: int = 1
     edges: tuple[tuple[int, int], ...] | None = None
     braids: frozenset[Action] = frozenset()
+    updates: Updates = _ONE_UPDATE
 
     @property
     def num_workers(self) -> int:
@@ -48,6 +72,22 @@ class Schedule:
     @property
     def num_actions(self) -> int:
         return sum(map(len, self.workers))
+
+    @property
+    def update_size(self) -> int:
+        """Microbatches of one update."""
+        return self.num_microbatches // self.updates.number
+
+    def update_ns(self, run_ns: int) -> int:
+        """The time of one update, of a run from flush to flush: their mean, rounded up."""
+        return -(-run_ns // self.updates.number)
+
+    def update_of(self, action: Action) -> int:
+        """The update that an action belongs to."""
+        if self.updates.number == 1 or action.microbatch is None:
+            return 0
+        whole_stage = action.kind not in CELL_KINDS
+        return action.microbatch if whole_stage else action.microbatch // self.update_size
 
     @cached_property
     def stage_edges(self) -> tuple[tuple[int, int], ...]:

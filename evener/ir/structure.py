@@ -6,10 +6,12 @@ from evener.ir.action import Action, Kind
 from evener.ir.dependencies import link_of
 from evener.ir.rules import RULES
 from evener.ir.schedule import MESSAGE_KINDS, OFFLOAD_KINDS, Cell, Schedule
+from evener.ir.versions import wrong_versions
 
 _CELL_KINDS = (Kind.F, Kind.B, Kind.I, Kind.W, Kind.R, *OFFLOAD_KINDS)
 _BACKWARD = frozenset({Kind.B, Kind.I, Kind.W, Kind.R, Kind.SEND_B, Kind.RECV_B, *OFFLOAD_KINDS})
 _MOST_MISSING = 1000
+_OF_NO_UPDATE = frozenset({Kind.GATHER, Kind.RELEASE})
 _PARAMETERS_USED = frozenset({Kind.F, Kind.B, Kind.I, Kind.W, Kind.R})
 
 
@@ -28,6 +30,7 @@ def structure_violations(schedule: Schedule, *, forward_only: bool) -> list[str]
         *_wrong_groups(schedule),
         *_wrong_steps(schedule),
         *_wrong_gathers(schedule),
+        *wrong_versions(schedule, forward_only=forward_only),
     ]
 
 
@@ -42,10 +45,12 @@ def _wrong_sizes(schedule: Schedule) -> Iterator[str]:
         "microbatches": schedule.num_microbatches,
         "slices": schedule.num_slices,
         "workers": schedule.num_workers,
+        "updates": schedule.updates.number,
     }
     for name, size in sizes.items():
         if size < 1:
             yield f"{size} {name}: there must be at least 1"
+    yield from _wrong_updates(schedule)
     if _num_cells(schedule) > schedule.num_actions + _MOST_MISSING:
         yield _mostly_missing(schedule)  # naming each of a billion would take too long
         return
@@ -59,6 +64,17 @@ def _wrong_sizes(schedule: Schedule) -> Iterator[str]:
     if circular:
         names = ", ".join(map(str, circular))
         yield f"the edges of stages {names} run in a circle: the stage graph must have none"
+
+
+def _wrong_updates(schedule: Schedule) -> Iterator[str]:
+    number, staleness = schedule.updates.number, schedule.updates.staleness
+    if number > 0 and schedule.num_microbatches % number:
+        yield (
+            f"{schedule.num_microbatches} microbatches do not divide into {number} updates: give "
+            "each update as many"
+        )
+    if staleness < 0:
+        yield f"weights cannot be stale by {staleness} updates: write 0 or more"
 
 
 def _num_cells(schedule: Schedule) -> int:
@@ -91,17 +107,29 @@ def _wrong_indices(schedule: Schedule) -> Iterator[str]:
 
 
 def _wrong_index(schedule: Schedule, action: Action) -> Iterator[str]:
-    stage, kind, microbatch, token_slice, _, name = action
+    stage, kind, _, _, _, name = action
     if not 0 <= stage < schedule.num_stages:
         yield _range("stages", schedule.num_stages)
     if RULES[kind].whole_stage:
-        if microbatch is not None or token_slice is not None:
-            yield f"{kind} acts on a whole stage: write no microbatch"
+        yield from _wrong_update_index(schedule, action)
     else:
         yield from _wrong_cell_index(schedule, action)
     if (name is not None) != (kind is Kind.X):
         yield "X needs a name, and nothing else has one"
     yield from _wrong_peer(schedule, action)
+
+
+def _wrong_update_index(schedule: Schedule, action: Action) -> Iterator[str]:
+    number, update = schedule.updates.number, action.microbatch
+    if number == 1 or action.kind in _OF_NO_UPDATE:
+        if update is not None or action.slice is not None:
+            yield f"{action.kind} acts on a whole stage: write no microbatch"
+    elif action.slice is not None:
+        yield f"{action.kind} acts on a whole stage: write no slice"
+    elif update is None:
+        yield f"the schedule makes {number} updates: write which, such as {action}0"
+    elif not 0 <= update < number:
+        yield _range("updates", number)
 
 
 def _wrong_cell_index(schedule: Schedule, action: Action) -> Iterator[str]:
@@ -208,17 +236,18 @@ def _superfluous_messages(schedule: Schedule) -> Iterator[str]:
 
 def _wrong_groups(schedule: Schedule) -> Iterator[str]:
     """Every collective is listed by exactly its members, once by each (GATHER: as often by all)."""
-    listed: dict[tuple[Kind, int, int | None], list[int]] = {}
+    listed: dict[Action, list[int]] = {}
     for worker, action in schedule.actions():
-        if action.kind in (Kind.REDUCE, Kind.NORM, Kind.GATHER):
-            stage = 0 if action.kind is Kind.NORM else action.stage
-            listed.setdefault((action.kind, stage, action.peer), []).append(worker)
+        if action.kind in (Kind.REDUCE, Kind.NORM, Kind.SHARE, Kind.GATHER):
+            key = action._replace(stage=0) if action.kind is Kind.NORM else action
+            listed.setdefault(key, []).append(worker)
     holders = schedule.workers_of_stage
-    for (kind, stage, peer), workers in listed.items():
+    for key, workers in listed.items():
+        stage, kind, _, _, peer, _ = key
         if kind is Kind.NORM:
-            name, members = str(kind), {worker for group in holders for worker in group}
+            name, members = str(key)[1:], {worker for group in holders for worker in group}
         else:
-            name = str(Action(stage, kind, peer=peer))
+            name = str(key)
             members = {*holders[stage], *(() if peer is None else holders[peer])}
         for worker in sorted({*members, *workers}):
             number = workers.count(worker)
@@ -233,29 +262,40 @@ def _wrong_groups(schedule: Schedule) -> Iterator[str]:
 
 
 def _wrong_steps(schedule: Schedule) -> Iterator[str]:
-    """If anything steps, every stage steps once on each worker that holds it, and reduced."""
-    steps: dict[tuple[int, int], int] = {}
-    reduced: set[int] = set()
+    """If anything steps, every stage does, per update once on each of its workers, and reduced."""
+    steps: dict[tuple[int, Action], int] = {}
     for worker, action in schedule.actions():
         if action.kind is Kind.STEP:
-            steps[worker, action.stage] = steps.get((worker, action.stage), 0) + 1
-        elif action.kind is Kind.REDUCE and action.peer is None:  # others add up tied ones alone
-            reduced.add(action.stage)
+            steps[worker, action] = steps.get((worker, action), 0) + 1
     if not steps:
         return
+    number = schedule.updates.number
+    updates = range(number) if number > 1 else (None,)
     for worker, own in enumerate(schedule.stages_of_worker):
-        for stage in own:
-            number = steps.pop((worker, stage), 0)
-            if number != 1:
-                yield f"worker {worker}: {stage}STEP is listed {number} times: once is right"
-    for worker, stage in steps:
-        yield f"worker {worker}: {stage}STEP is listed, but the worker does not hold the stage"
+        for step in (Action(stage, Kind.STEP, update) for stage in own for update in updates):
+            count = steps.pop((worker, step), 0)
+            if count != 1:
+                yield f"worker {worker}: {step} is listed {count} times: once is right"
+    for worker, step in steps:
+        yield f"worker {worker}: {step} is listed, but the worker does not hold the stage"
+    yield from _not_reduced(schedule, updates)
+
+
+def _not_reduced(schedule: Schedule, updates: Iterable[int | None]) -> Iterator[str]:
+    reduced = {
+        action  # what names a peer adds up tied parameters alone
+        for _, action in schedule.actions()
+        if action.kind is Kind.REDUCE and action.peer is None
+    }
+    if schedule.updates.number > 1 and not reduced and not schedule.is_lowered:
+        return  # as a generator writes it: a STEP waits for the gradients of all holders
     for stage, group in enumerate(schedule.workers_of_stage):
-        if len(group) > 1 and stage not in reduced:
-            yield (
-                f"workers {_list(group)} hold stage {stage}, but its gradients are not added up: "
-                f"add {stage}REDUCE on each"
-            )
+        for reduce in (Action(stage, Kind.REDUCE, update) for update in updates):
+            if len(group) > 1 and reduce not in reduced:
+                yield (
+                    f"workers {_list(group)} hold stage {stage}, but its gradients are not added "
+                    f"up: add {reduce} on each"
+                )
 
 
 def _wrong_gathers(schedule: Schedule) -> Iterator[str]:

@@ -9,16 +9,17 @@
     1F0 1B0 1F1 1B1
 
 One line per worker; a worker that does nothing is ``-``.  The two actions of a braid stand in
-brackets: ``(0F3 0B1)``.  ``# slices`` and ``# edges 0>1 0>2`` are written only where they are not
-the default.  Blank lines mean nothing.
+brackets: ``(0F3 0B1)``.  ``# slices``, ``# edges 0>1 0>2`` and ``# updates 4 stale 1`` (or ``stale
+1 stashed``) are written only where they are not the default.  Blank lines mean nothing.
 """
 
 import re
+from dataclasses import astuple
 from difflib import SequenceMatcher
 
 from evener.errors import ScheduleError
 from evener.ir.action import Action, Kind
-from evener.ir.schedule import Schedule
+from evener.ir.schedule import Schedule, Updates
 
 _KINDS = "|".join(sorted(Kind, key=len, reverse=True))
 _ACTION = re.compile(
@@ -27,9 +28,10 @@ _ACTION = re.compile(
     re.ASCII,
 )
 _EDGE = re.compile(r"(\d+)>(\d+)", re.ASCII)
+_UPDATES = re.compile(r"(\d+) stale (\d+)( stashed)?", re.ASCII)
 _IDLE = "-"
 _REQUIRED = ("schedule", "stages", "microbatches")
-_KEYS = (*_REQUIRED, "slices", "edges")
+_KEYS = (*_REQUIRED, "slices", "edges", "updates")
 
 
 def format_schedule(schedule: Schedule) -> str:
@@ -67,6 +69,7 @@ def parse_schedule(text: str) -> Schedule:
         for key in ("stages", "microbatches", "slices")
     }
     edges = _parse_edges(header["edges"], wrong) if "edges" in header else None
+    updates = _parse_updates(header.get("updates"), wrong)
     if wrong:
         raise ScheduleError("this is not the text of a schedule", wrong)
     return Schedule(
@@ -77,6 +80,7 @@ def parse_schedule(text: str) -> Schedule:
         num_slices=sizes["slices"],
         edges=edges,
         braids=frozenset(braids),
+        updates=updates,
     )
 
 
@@ -112,6 +116,9 @@ def _header(schedule: Schedule) -> dict[str, str]:
         header["slices"] = str(schedule.num_slices)
     if schedule.edges is not None:
         header["edges"] = " ".join(f"{a}>{b}" for a, b in schedule.edges)
+    if schedule.updates != Updates():
+        number, staleness, stashed = astuple(schedule.updates)
+        header["updates"] = f"{number} stale {staleness}{' stashed' if stashed else ''}"
     return header
 
 
@@ -187,6 +194,19 @@ def _parse_size(key: str, value: str, wrong: list[str]) -> int:
         wrong.append(f"'# {key} {value}': write a whole number of at least 1")
         return 1
     return int(value)
+
+
+def _parse_updates(value: str | None, wrong: list[str]) -> Updates:
+    if value is None:
+        return Updates()
+    found = _UPDATES.fullmatch(value)
+    if found is None or int(found[1]) == 0:
+        wrong.append(
+            f"'# updates {value}': write how many and how stale weights may be, such as "
+            "'4 stale 1', or '4 stale 1 stashed'"
+        )
+        return Updates()
+    return Updates(int(found[1]), int(found[2]), found[3] is not None)
 
 
 def _parse_edges(value: str, wrong: list[str]) -> tuple[tuple[int, int], ...]:

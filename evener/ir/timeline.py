@@ -49,6 +49,11 @@ class Timeline:
             return 0
         return max(self.end_ns) - min(self.start_ns)
 
+    @property
+    def update_ns(self) -> int:
+        """The time of one optimizer update; see ``Schedule.update_ns``."""
+        return self.schedule.update_ns(self.step_ns)
+
     @cached_property
     def first_of_worker(self) -> tuple[int, ...]:
         """Flat index of each worker's first action, and the total at the end."""

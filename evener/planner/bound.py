@@ -73,26 +73,31 @@ def pipeline_bound_ns(
     *,
     num_workers: int,
     num_microbatches: int,
+    num_updates: int = 1,
     stage_copies: int = 1,
     first_part: Fraction = WHOLE,
     is_frozen: bool = False,
 ) -> int:
-    """The largest of the bounds, for one pipeline of ``num_workers`` workers.
+    """The largest of the bounds, for one update of one pipeline of ``num_workers`` workers.
 
+    num_microbatches: of one update. num_updates: updates between two flushes; what bounds the run
+        of all of them bounds their mean.
     first_part: the smallest part of a microbatch, in time, that goes from layer to layer at once.
     is_frozen: whether parameters are frozen; then ``work_ns`` is a mean over the microbatches.
     """
-    return max(
-        load_bound_ns(chain, num_workers=num_workers, num_microbatches=num_microbatches),
+    total = num_microbatches * num_updates
+    run_ns = max(
+        load_bound_ns(chain, num_workers=num_workers, num_microbatches=total),
         chain_bound_ns(chain) if first_part == WHOLE else 0,
         heavy_layer_bound_ns(
             chain,
-            num_microbatches=num_microbatches,
+            num_microbatches=total,
             stage_copies=stage_copies,
             first_part=first_part,
             is_frozen=is_frozen,
         ),
     )
+    return -(-run_ns // num_updates)
 
 
 def _part(times_ns: NDArray[np.int64], part: Fraction) -> NDArray[np.int64]:

@@ -50,6 +50,7 @@ class Shape:
             f"{self.entry.name}, {self.replicas} x {sizes.num_workers} workers, "
             f"{sizes.chunks_per_worker} stages each, {sizes.num_microbatches} microbatches of "
             f"{self.microbatch_size}{slices}"
+            f"{f', {sizes.num_updates} updates' if sizes.num_updates > 1 else ''}"
         )
 
 
@@ -70,7 +71,8 @@ class Evaluated:
 
     @property
     def step_ns(self) -> int:
-        return self.outcome.step_ns
+        """Of one update."""
+        return self.schedule.update_ns(self.outcome.step_ns)
 
 
 class Candidate:
@@ -172,6 +174,7 @@ class Candidate:
         Raises PlanInfeasible if the side work does not fit into the bubbles.
         """
         freezing, outcome = self._frozen(found)
+        step_ns = found.schedule.update_ns(outcome.step_ns)
         plan = Plan(
             model=self.problem.model.name,
             model_fingerprint=self.problem.model.fingerprint(),
@@ -189,14 +192,14 @@ class Candidate:
             freezing=freezing,
             cycle=self._cycle(found, freezing),
             predicted=Prediction(
-                step_ns=outcome.step_ns,
+                step_ns=step_ns,
                 lower_bound_ns=lower_bound_ns,
                 peak_bytes=outcome.peak_bytes,
                 bubble_fraction=outcome.bubbles.bubble_fraction,
                 status=status.value,
             ),
         )
-        return PlanResult(plan, outcome.step_ns, lower_bound_ns, status, runtime_s, stats, refused)
+        return PlanResult(plan, step_ns, lower_bound_ns, status, runtime_s, stats, refused)
 
     def _frozen(self, found: Evaluated) -> tuple[Freezing | None, Outcome]:
         spec = self.problem.job.freeze

@@ -28,6 +28,7 @@ from evener.planner.side_work import fill_bubbles, units_of_job
 from evener.planner.slicing.of_problem import slice_tokens
 from evener.planner.sweep import balanced
 from evener.schedules import SCHEDULES, ScheduleEntry, ScheduleShape, StageTimes
+from evener.schedules.entry import offered
 from evener.sim.engine import simulate
 from evener.sim.stats import Bubbles, bubbles
 from evener.spec.side_work import SideWorkSpec
@@ -53,7 +54,7 @@ class ComparedSchedule:
     """A schedule that fits, simulated.
 
     timeline: predicted, messages written out. peak_in_flight: per worker.
-    num_messages, message_bytes: sent between workers in one step.
+    num_messages, message_bytes: sent between workers in one step, which is one optimizer update.
     num_reduces: stages whose gradients are added up between several workers in one step.
     num_offloaded: activations that spend a while in host memory.
     num_side_steps: in how many steps the side work of the world is done once; None if it does not
@@ -74,7 +75,7 @@ class ComparedSchedule:
 
     @property
     def step_ns(self) -> int:
-        return self.timeline.step_ns
+        return self.timeline.update_ns
 
     @property
     def peak_bytes(self) -> int:
@@ -133,6 +134,10 @@ class World(Protocol):
     def num_microbatches(self) -> int: ...
 
     @property
+    def num_updates(self) -> int:
+        """Updates between two flushes of asynchronous schedules; 1 where none are asked for."""
+
+    @property
     def side_work(self) -> tuple[SideWorkSpec, ...]: ...
 
     @property
@@ -166,7 +171,8 @@ def compare(
     """
     compared: list[ComparedSchedule] = []
     refused: list[RefusedSchedule] = []
-    for entry in schedules.values():
+    entries = offered(schedules.values(), asynchronous=world.num_updates > 1)
+    for entry in entries:
         if entry.slicer is not None and num_slices == 1:
             continue
         for shape in _shapes(world, entry, chunks, num_slices):
@@ -180,7 +186,7 @@ def compare(
         _lower_bound_ns(
             world,
             max(chunks),
-            {entry.stage_copies for entry in schedules.values()},
+            {(entry.stage_copies, _num_updates(world, entry)) for entry in entries},
             world.first_part(num_slices),
         ),
     )
@@ -204,6 +210,7 @@ class EqualWorld:
     latency_ns: int = 0
     share_bytes: int = 2
     cap_bytes: int | None = None
+    num_updates: int = 1
     side_work: tuple[SideWorkSpec, ...] = ()
     max_share_ppm: int | None = None
 
@@ -267,6 +274,10 @@ class PlannedWorld:
     @property
     def num_microbatches(self) -> int:
         return self.problem.job.num_sequences // self._microbatch_size
+
+    @property
+    def num_updates(self) -> int:
+        return self.problem.job.num_updates
 
     @property
     def side_work(self) -> tuple[SideWorkSpec, ...]:
@@ -333,10 +344,14 @@ def _shapes(
 ) -> Iterable[ScheduleShape]:
     """Those that the schedule accepts; if it accepts none, the first, which it then refuses."""
     slices = 1 if entry.slicer is None else num_slices
-    shapes = [
-        ScheduleShape(world.num_workers, world.num_microbatches, count, slices) for count in chunks
-    ]
+    sizes = world.num_workers, world.num_microbatches
+    updates = _num_updates(world, entry)
+    shapes = [ScheduleShape(*sizes, count, slices, updates) for count in chunks]
     return [shape for shape in shapes if entry.unsupported(shape) is None] or shapes[:1]
+
+
+def _num_updates(world: World, entry: ScheduleEntry) -> int:
+    return world.num_updates if entry.asynchronous else 1
 
 
 def _compared(world: World, entry: ScheduleEntry, shape: ScheduleShape) -> ComparedSchedule:
@@ -356,8 +371,8 @@ def _compared(world: World, entry: ScheduleEntry, shape: ScheduleShape) -> Compa
         shape=shape,
         timeline=simulate(schedule, costs),
         peak_in_flight=peak_in_flight(schedule),
-        num_messages=len(sends),
-        message_bytes=sum(sends),
+        num_messages=len(sends) // schedule.updates.number,
+        message_bytes=sum(sends) // schedule.updates.number,
         num_reduces=len(reduces),
         num_side_steps=_num_side_steps(world, schedule, costs),
         num_offloaded=sum(action.kind is Kind.OFFLOAD for _, action in schedule.actions()),
@@ -389,18 +404,20 @@ def _num_side_steps(world: World, lowered: Schedule, costs: CostTable) -> int | 
 
 
 def _lower_bound_ns(
-    world: World, most_chunks: int, stage_copies: Iterable[int], first_part: Fraction
+    world: World, most_chunks: int, kinds: Iterable[tuple[int, int]], first_part: Fraction
 ) -> int:
+    """kinds: pairs of the workers that hold a stage and of updates between two flushes."""
     chain = world.chain(most_chunks * world.num_workers)
     return min(
         pipeline_bound_ns(
             chain,
             num_workers=world.num_workers,
             num_microbatches=world.num_microbatches,
+            num_updates=num_updates,
             stage_copies=copies,
             first_part=first_part,
         )
-        for copies in stage_copies
+        for copies, num_updates in kinds
     )
 
 

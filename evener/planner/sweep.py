@@ -23,6 +23,7 @@ from evener.planner.result import PlanResult, Status
 from evener.planner.slicing.of_problem import slice_tokens
 from evener.planner.stop import StoppingCriterion
 from evener.schedules import SCHEDULES, ScheduleEntry, ScheduleShape
+from evener.schedules.entry import offered
 
 _MOST_CHUNKS = 4
 _NUM_IMPROVED = 3
@@ -197,7 +198,7 @@ def _whole_shapes(problem: Problem) -> Iterator[Shape]:
     """Those that cut no microbatches."""
     for size in problem.microbatch_sizes:
         for replicas in _replica_counts(problem, size):
-            for entry in SCHEDULES.values():
+            for entry in offered(SCHEDULES.values(), asynchronous=problem.job.asynchronous):
                 if entry.slicer is None:
                     for sizes in _chunked(problem, entry, size, replicas):
                         yield Shape(entry, sizes, size, replicas)
@@ -238,8 +239,9 @@ def _chunked(
     """With every number of stages per worker that the schedule accepts."""
     num_workers = len(problem.cluster.devices) // replicas
     num_microbatches = problem.job.num_sequences // size // replicas
+    num_updates = problem.job.num_updates if entry.asynchronous else 1
     for chunks in range(1, _MOST_CHUNKS + 1 if num_workers > 1 else 2):
-        sizes = ScheduleShape(num_workers, num_microbatches, chunks, num_slices)
+        sizes = ScheduleShape(num_workers, num_microbatches, chunks, num_slices, num_updates)
         if entry.unsupported(sizes) is None:
             yield sizes
 
@@ -298,6 +300,7 @@ def _lower_bound_ns(problem: Problem) -> int:
             shape.microbatch_size,
             shape.schedule.num_workers,
             shape.schedule.num_microbatches,
+            shape.schedule.num_updates,
             shape.entry.stage_copies,
         )
         for shape in _whole_shapes(problem)
@@ -308,11 +311,12 @@ def _lower_bound_ns(problem: Problem) -> int:
             problem.chain_times(size, frozen_ppm=problem.max_share_ppm),
             num_workers=num_workers,
             num_microbatches=num_microbatches,
+            num_updates=num_updates,
             stage_copies=stage_copies,
             is_frozen=problem.max_share_ppm > 0,
             first_part=first_part,
         )
-        for size, num_workers, num_microbatches, stage_copies in kinds
+        for size, num_workers, num_microbatches, num_updates, stage_copies in kinds
     )
     return min(bounds_ns, default=0)
 
@@ -327,7 +331,8 @@ def _parameters_fit(problem: Problem, shape: Shape) -> bool:
         if shared is None or layer != shared[1]  # its matrix is the embedding's
     )
     state_bytes = model_state_bytes(own_bytes, problem.profile.dtype, problem.job)
-    num_copies = shape.replicas * shape.entry.stage_copies
+    # Where updates do not wait for one another, copies share one optimizer state.
+    num_copies = 1 if shape.schedule.num_updates > 1 else shape.replicas * shape.entry.stage_copies
     return num_copies * state_bytes <= sum(problem.cap_bytes)
 
 

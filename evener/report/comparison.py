@@ -193,7 +193,7 @@ def _refused(comparison: Comparison) -> str:
 
 
 def _pictures(comparison: Comparison, measures: Measures) -> str:
-    longest_ns = max((schedule.step_ns for schedule in comparison.compared), default=1)
+    longest_ns = max((schedule.timeline.step_ns for schedule in comparison.compared), default=1)
     return "".join(
         f'<section class="picture" id="schedule-{place}">'
         f"<h2>{escape(schedule.entry.name)}, {schedule.shape.num_stages} stages: "

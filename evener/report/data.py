@@ -165,7 +165,7 @@ def _figures(
         )
 
     figures = [
-        figure("step_ns", "step time", Unit.NS, lambda t: t.step_ns),
+        figure("step_ns", "step time", Unit.NS, lambda t: t.update_ns),
         figure("bubble_fraction", "bubble", Unit.FRACTION, lambda t: bubbles(t).bubble_fraction),
         figure(
             "tokens_per_s", "tokens/s", Unit.PER_S, lambda t: _per_s(summary.tokens_per_step, t)
@@ -182,15 +182,15 @@ def _figures(
     if bound_ns:
         figures += [
             Figure("lower_bound_ns", "lower bound", Unit.NS, bound_ns),
-            Figure("gap", "gap to the bound", Unit.FRACTION, predicted.step_ns / bound_ns - 1),
+            Figure("gap", "gap to the bound", Unit.FRACTION, predicted.update_ns / bound_ns - 1),
         ]
     return tuple(f for f in figures if f.predicted is not None or f.measured is not None)
 
 
 def _per_s(amount: int | None, timeline: Timeline) -> float | None:
-    if amount is None or timeline.step_ns == 0:
+    if amount is None or timeline.update_ns == 0:
         return None
-    return amount * 1e9 / timeline.step_ns
+    return amount * 1e9 / timeline.update_ns
 
 
 def _mfu(summary: Summary, timeline: Timeline) -> float | None:

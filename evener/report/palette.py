@@ -46,6 +46,7 @@ PALETTE: dict[Kind, Ink] = {
     Kind.REDUCE: Ink("reduce gradients", *_STATE),
     Kind.NORM: Ink("gradient norm", *_STATE),
     Kind.STEP: Ink("optimizer step", "#5b6472", "#8a93a3"),
+    Kind.SHARE: Ink("share parameters", *_STATE),
     Kind.OFFLOAD: Ink("offload", "#8c6d46", "#b08d5f"),
     Kind.FREE: Ink("let go of what was offloaded", "#8c6d46", "#b08d5f"),
     Kind.RELOAD: Ink("reload", "#8c6d46", "#b08d5f"),

@@ -1,8 +1,9 @@
 """What is known about a schedule besides its order: where it comes from and what it promises."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
+from evener.errors import ScheduleError
 from evener.ir.schedule import Schedule
 from evener.schedules.shape import ScheduleShape
 
@@ -113,6 +114,7 @@ class ScheduleEntry:
     unsupported: shape -> the reason why the generator refuses it and the way out, or None.
     peak_is_exact: whether ``peak_in_flight`` is reached on every worker, or only never exceeded.
     stage_copies: the most workers that hold one stage: 2 where pipelines run in both directions.
+    asynchronous: whether it can make several optimizer updates without a flush between them.
     adapted: (shape, times) -> the schedule for these costs, if it depends on costs; the generator
         then gives the one for unit times.
     slicer: how microbatches are to be cut, a name in ``planner.slicing``; None for schedules that
@@ -127,10 +129,25 @@ class ScheduleEntry:
     unsupported: Callable[[ScheduleShape], str | None] = no_slices
     peak_is_exact: bool = True
     stage_copies: int = 1
+    asynchronous: bool = False
     adapted: Callable[[ScheduleShape, PipelineTimes], Schedule] | None = None
     slicer: str | None = None
 
     def __call__(self, shape: ScheduleShape, times: PipelineTimes | None = None) -> Schedule:
+        if shape.num_updates > 1 and not self.asynchronous:
+            raise ScheduleError(f"{self.name} cannot have this shape", [_flushes(self.name, shape)])
         if self.adapted is not None and times is not None:
             return self.adapted(shape, times)
         return self.generator(shape)
+
+
+def offered(entries: Iterable[ScheduleEntry], *, asynchronous: bool) -> list[ScheduleEntry]:
+    """Those that a job may be given: asynchronous ones only if it asks for them."""
+    return [entry for entry in entries if asynchronous or not entry.asynchronous]
+
+
+def _flushes(name: str, shape: ScheduleShape) -> str:
+    return (
+        f"{name} flushes its pipeline at every update, but num_updates is {shape.num_updates}; ask "
+        "for 1, or take an asynchronous schedule such as pipedream_2bw"
+    )

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from evener.ir.action import Kind
-from evener.ir.schedule import Schedule
+from evener.ir.schedule import Schedule, Updates
 
 
 def forward_only(schedule: Schedule) -> Schedule:
@@ -15,4 +15,4 @@ def forward_only(schedule: Schedule) -> Schedule:
         tuple(action for action in actions if action.kind is Kind.F) for actions in schedule.workers
     )
     name = f"{schedule.name}_forward_only"
-    return replace(schedule, name=name, workers=workers, braids=frozenset())
+    return replace(schedule, name=name, workers=workers, braids=frozenset(), updates=Updates())

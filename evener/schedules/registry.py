@@ -5,6 +5,7 @@ from types import MappingProxyType
 
 from evener.schedules.adaptis_greedy import ADAPTIS_GREEDY
 from evener.schedules.adaptra import ADAPTRA
+from evener.schedules.amdp import AMDP_2, AMDP_4
 from evener.schedules.bitpipe import BITPIPE
 from evener.schedules.chimera import CHIMERA
 from evener.schedules.cross_pipe_ud import CROSS_PIPE_UD
@@ -17,6 +18,7 @@ from evener.schedules.hanayo import HANAYO
 from evener.schedules.interleaved_one_f_one_b import INTERLEAVED_ONE_F_ONE_B
 from evener.schedules.mini_stage_gpipe import MINI_STAGE_GPIPE
 from evener.schedules.one_f_one_b import ONE_F_ONE_B
+from evener.schedules.pipedream_2bw import PIPEDREAM_2BW
 from evener.schedules.seq1f1b import SEQ1F1B
 from evener.schedules.seq1f1b_interleaved import SEQ1F1B_INTERLEAVED
 from evener.schedules.seq1f1b_zb import SEQ1F1B_ZB
@@ -63,6 +65,9 @@ SCHEDULES: Mapping[str, ScheduleEntry] = MappingProxyType(
             TERAPIPE,
             SLIMPIPE,
             SPPO,
+            AMDP_2,
+            AMDP_4,
+            PIPEDREAM_2BW,
         )
     }
 )

@@ -10,10 +10,11 @@ class ScheduleShape:
     """How many workers, microbatches, chunks and slices a regular schedule has.
 
     num_workers: workers of one pipeline, in the order of their first stage.
-    num_microbatches: microbatches of one step.
+    num_microbatches: microbatches of one optimizer update.
     chunks_per_worker: stages of one microbatch that each worker runs; which ones, the schedule
         decides.
     num_slices: runs of tokens into which every microbatch is cut; 1 means that it is not.
+    num_updates: updates between two flushes; more than one in asynchronous schedules alone.
 
     Raises ScheduleError that names every size below 1.
     """
@@ -22,6 +23,7 @@ class ScheduleShape:
     num_microbatches: int
     chunks_per_worker: int = 1
     num_slices: int = 1
+    num_updates: int = 1
 
     def __post_init__(self) -> None:
         wrong = tuple(
@@ -31,6 +33,7 @@ class ScheduleShape:
                 ("num_microbatches", self.num_microbatches),
                 ("chunks_per_worker", self.chunks_per_worker),
                 ("num_slices", self.num_slices),
+                ("num_updates", self.num_updates),
             )
             if size < 1
         )

@@ -14,6 +14,7 @@ from evener.spec.fields import Bytes, Count, Dtype, Problems, Spec
 from evener.spec.side_work import SideWorkSpec, side_work_problems
 
 _DEFAULT_SEQUENCES = 8
+_DEFAULT_UPDATES = 16
 
 NonNegative = Annotated[float, Field(ge=0)]
 Seed = Annotated[int, Field(ge=0, lt=2**63)]
@@ -92,6 +93,9 @@ class JobSpec(Spec):
     offload: whether activations may spend a while in host memory where a worker's is too small.
     freeze: see ``FreezeSpec``; None means that every microbatch trains all parameters.
     side_work: what is to be done in the bubbles, the most urgent first.
+    asynchronous: whether a microbatch may be run with weights that lack an update, so that the
+        pipeline need not drain at each; ``updates_per_flush`` says how many updates are made until
+        it does (16 by default, and no more than steps).
     memory_fraction, memory_cap_bytes: a device may be filled to the smaller of the two.
     dropout_seed: None means ``seed``.
     """
@@ -108,6 +112,8 @@ class JobSpec(Spec):
     offload: bool = False
     freeze: FreezeSpec | None = None
     side_work: tuple[SideWorkSpec, ...] = ()
+    asynchronous: bool = False
+    updates_per_flush: Count | None = None
     memory_fraction: Annotated[float, Field(gt=0, le=1)] = 1.0
     memory_cap_bytes: Bytes | None = None
     steps: Count = 10
@@ -120,6 +126,13 @@ class JobSpec(Spec):
         if self.global_batch_tokens is not None:
             return self.global_batch_tokens // self.sequence_length
         return self.global_batch_sequences or _DEFAULT_SEQUENCES
+
+    @property
+    def num_updates(self) -> int:
+        """Updates that an asynchronous schedule makes between two flushes; else 1."""
+        if not self.asynchronous:
+            return 1
+        return self.updates_per_flush or min(self.steps, _DEFAULT_UPDATES)
 
     @property
     def num_tokens(self) -> int:
@@ -180,6 +193,11 @@ class JobSpec(Spec):
         both = self.global_batch_sequences is not None and self.global_batch_tokens is not None
         if both:
             raise Problems([(("global_batch_tokens",), _given_twice())])
+        if self.updates_per_flush is not None and not self.asynchronous:
+            raise Problems([(("updates_per_flush",), _NOT_ASYNCHRONOUS)])
+        for other in ("freeze", "side_work"):
+            if self.asynchronous and getattr(self, other):
+                raise Problems([(("asynchronous",), _of_one_update(other))])
         size = self.microbatch_size
         if size != "auto" and self.num_sequences % size:
             raise Problems([(("microbatch_size",), _not_divisible(self.num_sequences, size))])
@@ -190,6 +208,16 @@ def _frozen_slices(num_slices: int) -> str:
     return (
         f"is {num_slices}, but freeze chooses parameters for whole microbatches; leave one of them "
         "out"
+    )
+
+
+_NOT_ASYNCHRONOUS = "is given, but asynchronous is false; set asynchronous = true, or leave it out"
+
+
+def _of_one_update(other: str) -> str:
+    return (
+        f"is true, but the job also has {other}, which is planned for one update between two "
+        "flushes; take one of the two out of the job"
     )
 
 

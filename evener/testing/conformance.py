@@ -54,6 +54,14 @@ SLICED_SHAPES: tuple[ScheduleShape, ...] = tuple(
     )
 )
 
+# Of schedules that make several updates between two flushes.
+UPDATES: tuple[ScheduleShape, ...] = tuple(
+    ScheduleShape(num_workers, num_microbatches, num_updates=num_updates)
+    for num_workers, num_microbatches, num_updates in (
+        *((1, 1, 3), (2, 1, 2), (2, 4, 3), (3, 5, 2), (4, 8, 3), (4, 16, 2), (8, 8, 4), (8, 16, 3)),
+    )
+)
+
 # Equal halves, a light W, a heavy F, a heavy I, and a W that is longer than F and I.
 TIMES: tuple[StageTimes, ...] = (
     StageTimes(1, 1, 1),
@@ -82,12 +90,16 @@ class ConformanceCase:
 
 
 def conformance_cases(
-    entry: ScheduleEntry, shapes: Sequence[ScheduleShape] = (*SHAPES, *SLICED_SHAPES)
+    entry: ScheduleEntry, shapes: Sequence[ScheduleShape] | None = None
 ) -> list[ConformanceCase]:
     """All promises in all shapes; an unsupported shape must be refused, and not every one may be.
 
+    shapes: by default ``SHAPES`` and ``SLICED_SHAPES``, and ``UPDATES`` if it is asynchronous.
+
     Raises AssertionError if the entry supports none of the shapes.
     """
+    if shapes is None:
+        shapes = (*SHAPES, *SLICED_SHAPES, *(UPDATES if entry.asynchronous else ()))
     supported = [shape for shape in shapes if entry.unsupported(shape) is None]
     assert supported, f"{entry.name} supports none of {len(shapes)} shapes: nothing to check"
     return [
@@ -98,13 +110,21 @@ def conformance_cases(
 
 
 def shape_for(entry: ScheduleEntry, num_workers: int, num_microbatches: int) -> ScheduleShape:
-    """The shape of these sizes with the fewest chunks per worker that the entry supports."""
-    shapes = (ScheduleShape(num_workers, num_microbatches, chunks) for chunks in range(1, 9))
+    """The shape of these sizes with the fewest chunks per worker that the entry supports.
+
+    If it supports none, then of the next larger number of workers and of microbatches.
+    """
+    shapes = (
+        ScheduleShape(more_workers, more_microbatches, chunks)
+        for more_workers in range(num_workers, num_workers + 4)
+        for more_microbatches in range(num_microbatches, num_microbatches + 8)
+        for chunks in range(1, 9)
+    )
     return next(shape for shape in shapes if entry.unsupported(shape) is None)
 
 
 def check_schedule_generator(
-    entry: ScheduleEntry, shapes: Sequence[ScheduleShape] = (*SHAPES, *SLICED_SHAPES)
+    entry: ScheduleEntry, shapes: Sequence[ScheduleShape] | None = None
 ) -> None:
     """Run all cases; the first broken promise is raised."""
     for case in conformance_cases(entry, shapes):
@@ -138,17 +158,20 @@ def check_complete(entry: ScheduleEntry, shape: ScheduleShape) -> None:
     """
     schedule = entry.generator(shape)
     sizes = (schedule.num_workers, schedule.num_stages, schedule.num_microbatches)
-    wanted = (shape.num_workers, shape.num_stages, shape.num_microbatches)
+    num_microbatches = shape.num_microbatches * shape.num_updates
+    wanted = (shape.num_workers, shape.num_stages, num_microbatches)
     assert sizes == wanted, f"{entry.name}: (workers, stages, microbatches) {sizes}, not {wanted}"
     assert schedule.num_slices == shape.num_slices, (
         f"{entry.name}: {schedule.num_slices} slices, not {shape.num_slices}"
     )
     count = Counter((a.kind, (a.stage, a.microbatch, a.slice)) for _, a in schedule.actions())
     foreign = {kind for kind, _ in count} - COMPUTE_KINDS
+    if shape.num_updates > 1:
+        foreign -= {Kind.STEP}  # where it stands says which weights are read
     assert not foreign, f"{entry.name} writes {sorted(foreign)}; passes insert those"
     cells = product(
         range(shape.num_stages),
-        range(shape.num_microbatches),
+        range(num_microbatches),
         (None,) if shape.num_slices == 1 else range(shape.num_slices),
     )
     for cell in cells:
@@ -283,4 +306,6 @@ def _costs(shape: ScheduleShape, times: StageTimes) -> CostTable:
 
 def _sizes(shape: ScheduleShape) -> str:
     text = f"{shape.num_workers}x{shape.chunks_per_worker} stages, {shape.num_microbatches} mb"
+    if shape.num_updates > 1:
+        text += f", {shape.num_updates} updates"
     return text if shape.num_slices == 1 else f"{text} of {shape.num_slices} slices"

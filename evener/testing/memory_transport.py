@@ -126,8 +126,10 @@ class MemoryTransport:
             tensor.copy_(tensor.maximum(other) if maximum else tensor + other)
         return (tensor,)
 
-    def broadcast(self, tensor: "Tensor", source: int) -> "Handle":
-        name = self._next("broadcast")
+    def broadcast(
+        self, tensor: "Tensor", source: int, members: tuple[int, ...] | None = None
+    ) -> "Handle":
+        name = self._next("broadcast", members)
         if self.worker == source:
             self.network.leave(name, self.worker, tensor.clone())
         return _Deferred(lambda: (tensor.copy_(self.network.all_left(name, 1)[0]),))

@@ -136,7 +136,7 @@ def check_reductions(transport: "Transport") -> None:
 
 
 def check_broadcasts(transport: "Transport") -> None:
-    """From each worker to all, several in flight."""
+    """From each worker to all, several in flight, and inside a group."""
     import torch
 
     tensors = [torch.full((2,), float(transport.worker)) for _ in range(NUM_WORKERS)]
@@ -144,6 +144,11 @@ def check_broadcasts(transport: "Transport") -> None:
     for source, (tensor, handle) in enumerate(zip(tensors, started, strict=True)):
         handle.wait()
         assert tensor.tolist() == [source, source]
+    for group in GROUPS:
+        if transport.worker in group:
+            tensor = torch.tensor([float(transport.worker)])
+            transport.broadcast(tensor, group[-1], group).wait()
+            assert tensor.tolist() == [group[-1]]
 
 
 def check_gathering(transport: "Transport") -> None:

@@ -12,8 +12,8 @@ from evener.ir.schedule import Schedule
 from evener.ir.text import diff_schedules, format_schedule, parse_action, parse_schedule
 
 KINDS = (
-    "kinds are F B I W R SEND_F RECV_F SEND_B RECV_B GATHER RELEASE REDUCE NORM STEP OFFLOAD "
-    "FREE RELOAD X, and X has a name: 0X:name3"
+    "kinds are F B I W R SEND_F RECV_F SEND_B RECV_B GATHER RELEASE REDUCE NORM STEP SHARE "
+    "OFFLOAD FREE RELOAD X, and X has a name: 0X:name3"
 )
 FORM = f"write <stage><KIND><microbatch>[.<slice>][><peer>], such as 0F3 or 2SEND_B1; {KINDS}"
 
@@ -142,7 +142,10 @@ def test_everything_wrong_is_told_with_its_place() -> None:
     assert str(caught.value).splitlines() == [
         "this is not the text of a schedule",
         "  line 3: key 'stages' a second time: keep one",
-        "  line 4: unknown key 'color': known are schedule, stages, microbatches, slices, edges",
+        (
+            "  line 4: unknown key 'color': known are schedule, stages, microbatches, slices, edges, "
+            "updates"
+        ),
         f"  line 7, column 6: '0G0' is not an action: {FORM}",
         f"  line 9, column 5: '3?' is not an action: {FORM}",
         "  no line '# microbatches ...': add one",

@@ -9,7 +9,7 @@ from evener.testing.conformance import shape_for
 def test_names_are_those_of_the_schedules(name: str) -> None:
     entry = SCHEDULES[name]
     assert entry.name == name
-    assert entry(shape_for(entry, 2, 4)).name == name
+    assert entry(shape_for(entry, 4, 8)).name == name
 
 
 @pytest.mark.parametrize(

@@ -13,20 +13,11 @@ it: side work may be there to fill the wait for that very message.
 
 from collections import defaultdict
 from dataclasses import replace
-from typing import NamedTuple
 
 from evener.errors import ScheduleError
 from evener.ir.action import Action, Kind
-from evener.ir.passes.replay import Durations, end_times, takes_time
+from evener.ir.passes.replay import Durations, Timed, end_times, merge
 from evener.ir.schedule import Schedule
-
-
-class _Message(NamedTuple):
-    """A message at its time; the number breaks ties alike on all workers."""
-
-    ready_ns: int
-    number: int
-    action: Action
 
 
 def insert_messages(schedule: Schedule, durations_ns: Durations | None = None) -> Schedule:
@@ -46,14 +37,14 @@ def insert_messages(schedule: Schedule, durations_ns: Durations | None = None) -
     first = 0
     for worker, actions in enumerate(schedule.workers):
         own_ends = ends[first : first + len(actions)]
-        workers.append(_merge(actions, own_ends, sorted(messages[worker])))
+        workers.append(merge(actions, own_ends, sorted(messages[worker])))
         first += len(actions)
     return replace(schedule, workers=tuple(workers))
 
 
-def _messages(schedule: Schedule, ends: list[int]) -> dict[int, list[_Message]]:
+def _messages(schedule: Schedule, ends: list[int]) -> dict[int, list[Timed]]:
     """Per worker, both ends of the messages that the schedule's edges ask for."""
-    messages: dict[int, list[_Message]] = defaultdict(list)
+    messages: dict[int, list[Timed]] = defaultdict(list)
     for number, (worker, action) in enumerate(schedule.actions()):
         if action.microbatch is None:
             continue
@@ -74,34 +65,6 @@ def _messages(schedule: Schedule, ends: list[int]) -> dict[int, list[_Message]]:
             key = (action.microbatch, action.slice)
             send = Action(action.stage, kinds[0], *key, send_peer)
             receive = Action(neighbour, kinds[1], *key, receive_peer)
-            messages[worker].append(_Message(ends[number], number, send))
-            messages[other].append(_Message(ends[number], number, receive))
+            messages[worker].append(Timed(ends[number], number, send))
+            messages[other].append(Timed(ends[number], number, receive))
     return messages
-
-
-def _merge(
-    actions: tuple[Action, ...], ends: list[int], messages: list[_Message]
-) -> tuple[Action, ...]:
-    """Each message before the first compute action that ends after the message is ready."""
-    merged: list[Action] = []
-    waiting = iter((*messages, None))
-    message = next(waiting)
-    now = 0
-    side_work: list[Action] = []  # to stand right before the next other action
-    for action, end in zip(actions, ends, strict=True):
-        if action.kind is Kind.X:
-            side_work.append(action)
-            continue
-        # What became ready with the compute action before goes before what takes no time, too.
-        limit = now + 1
-        if takes_time(action.kind):
-            limit = now = end
-        while message is not None and message.ready_ns < limit:
-            merged.append(message.action)
-            message = next(waiting)
-        merged += (*side_work, action)
-        side_work = []
-    while message is not None:
-        merged.append(message.action)
-        message = next(waiting)
-    return (*merged, *side_work)
