@@ -22,7 +22,8 @@ PICTURES = ROOT / "docs/pictures"
 # come out even.
 UNIT = 8
 NUM_SLICES = 4
-WORLD = EqualWorld(4, 8, StageTimes(UNIT, UNIT, UNIT), share_bytes=UNIT)
+NUM_UPDATES = 3
+WORLD = EqualWorld(4, 8, StageTimes(UNIT, UNIT, UNIT), share_bytes=UNIT, num_updates=NUM_UPDATES)
 MEASURES = Measures(time=lambda ns: f"{ns / UNIT:g}", memory=lambda held: f"{held / UNIT:g}")
 
 HEAD = """# Schedules
@@ -35,13 +36,15 @@ for the weights (W); messages take no time. A worker's quarter is one stage, or 
 schedule can use two. A step lasts from the first start to the last end on any worker; the gap is
 what it takes longer than {bound}, which no schedule here can beat. Memory counts microbatches of a
 worker's quarter, kept from F until the last part of the backward has ended. Schedules of token
-slices cut every microbatch into {num_slices} slices that take equally long.
+slices cut every microbatch into {num_slices} slices that take equally long. Asynchronous schedules
+make {num_updates} updates of 8 microbatches each before the pipeline drains; their step is a mean.
 
 [How to read a picture](howto/read-a-report.md), [how to add a
 schedule](howto/add-a-schedule.md). For other costs, ask `evener compare`:
 
 ```
-evener compare --workers 4 --microbatches 8 --forward 1 --backward 2 --slices {num_slices}
+evener compare --workers 4 --microbatches 8 --forward 1 --backward 2 \\
+    --slices {num_slices} --updates {num_updates}
 ```
 
 """
@@ -78,7 +81,8 @@ def command(schedule: ComparedSchedule) -> str:
         share = shape.chunks_per_worker
         text += f" --workers {shape.num_workers} --forward {1 / share:g} --backward {2 / share:g}"
     text += f" --microbatches {shape.num_microbatches}"
-    return text if shape.num_slices == 1 else f"{text} --slices {shape.num_slices}"
+    text += "" if shape.num_slices == 1 else f" --slices {shape.num_slices}"
+    return text if shape.num_updates == 1 else f"{text} --updates {shape.num_updates}"
 
 
 def table(found: Comparison) -> Iterator[str]:
@@ -128,7 +132,9 @@ def first_lines(documented: object) -> str:
 def files() -> dict[Path, str]:
     """The page and the pictures, by file."""
     found = compared()
-    head = HEAD.format(bound=MEASURES.time(found.lower_bound_ns), num_slices=NUM_SLICES)
+    head = HEAD.format(
+        bound=MEASURES.time(found.lower_bound_ns), num_slices=NUM_SLICES, num_updates=NUM_UPDATES
+    )
     page = head + "".join(table(found))
     by_name = {schedule.entry.name: schedule for schedule in found.compared}
     texts = {}

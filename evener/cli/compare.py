@@ -2,6 +2,7 @@
 
 import argparse
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
@@ -21,7 +22,7 @@ from evener.cli.inputs import (
 )
 from evener.cli.output import print_json, print_text, require_writable, writing
 from evener.cli.parser import Verbs, add_verb
-from evener.cli.shapes import add_times, in_unit, number_from_flag, times_from_flags
+from evener.cli.shapes import add_times, in_unit, number_from_flag, times_flag, times_from_flags
 from evener.cost.profile import Profile
 from evener.errors import UsageError
 from evener.ir.freezing import WHOLE_PPM
@@ -39,7 +40,7 @@ from evener.report.figures import Scale
 
 _FILES = ("model", "cluster", "job", "profile")
 _FLAGS = (
-    *("workers", "microbatches", "slices", "forward", "backward", "weight", "latency"),
+    *("workers", "microbatches", "slices", "updates", "forward", "backward", "weight", "latency"),
     *("memory", "freeze"),
 )
 _MOST_CHUNKS = 8
@@ -169,9 +170,13 @@ def _equal_world(
     """
     num_workers = number_from_flag(options, "workers", "4")
     num_microbatches = number_from_flag(options, "microbatches", "8")
-    num_forwards = num_workers * num_microbatches * most_chunks * num_slices
+    num_updates = number_from_flag(options, "updates", "1")
+    num_forwards = num_workers * num_microbatches * most_chunks * num_slices * num_updates
     if num_forwards > _MOST_FORWARDS:
-        raise UsageError(_too_large(num_workers, num_microbatches, most_chunks, num_slices))
+        sizes = {"chunks": most_chunks, "slices": num_slices, "updates": num_updates}
+        raise UsageError(_too_large(num_workers, num_microbatches, sizes))
+    if num_updates > 1 and options.freeze is not None:
+        raise UsageError(_FREEZES_AND_UPDATES)
     share = None if options.freeze is None else _share(options.freeze)
     # What is frozen cuts times into millionths.
     time_parts = parts if share is None else parts * WHOLE_PPM
@@ -185,6 +190,7 @@ def _equal_world(
         share_bytes=parts,
         cap_bytes=cap,
         max_share_ppm=share,
+        num_updates=num_updates,
     )
     return world, times.ticks
 
@@ -272,9 +278,14 @@ def _both(files: list[str], flags: list[str]) -> str:
     )
 
 
-def _too_large(num_workers: int, num_microbatches: int, chunks: int, num_slices: int) -> str:
-    slices = "" if num_slices == 1 else f" times --slices {num_slices}"
+_FREEZES_AND_UPDATES = (
+    "--freeze is for one update between two flushes; leave it out, or leave --updates out"
+)
+
+
+def _too_large(num_workers: int, num_microbatches: int, sizes: Mapping[str, int]) -> str:
+    times = "".join(times_flag(name, size) for name, size in sizes.items())
     return (
-        f"--workers {num_workers} times --microbatches {num_microbatches} times --chunks {chunks}"
-        f"{slices} is more than {_MOST_FORWARDS:,} forwards for each schedule; give smaller numbers"
+        f"--workers {num_workers} times --microbatches {num_microbatches}{times} is more than"
+        f" {_MOST_FORWARDS:,} forwards for each schedule; give smaller numbers"
     )

@@ -53,6 +53,12 @@ def add_times(group: argparse._ArgumentGroup) -> None:
     group.add_argument(
         "--slices", metavar="N", help="token slices that share a microbatch's times (default 1)"
     )
+    group.add_argument(
+        "--updates",
+        metavar="N",
+        help="updates between two flushes, each of so many microbatches, of asynchronous schedules"
+        " (default 1)",
+    )
     group.add_argument("--forward", metavar="T", help="time of F (default 1)")
     group.add_argument("--backward", metavar="T", help="time of B (default 2; I and W share it)")
     group.add_argument("--weight", metavar="T", help="part of B that is W (default: half)")
@@ -60,7 +66,8 @@ def add_times(group: argparse._ArgumentGroup) -> None:
 
 
 SHAPE_FLAGS = (
-    "stages", "workers", "microbatches", "slices", "forward", "backward", "weight", "latency",
+    "stages", "workers", "microbatches", "slices", "updates", "forward", "backward", "weight",
+    "latency",
     "split",
 )  # fmt: skip
 SCHEDULE_SUFFIXES = (".csv", ".txt")
@@ -131,7 +138,7 @@ def _chosen(
 ) -> tuple[int, int, Callable[[StageTimes, int], Schedule]]:
     """How many forwards a step has, and slices a microbatch; and how to make the schedule."""
     if Path(options.schedule).suffix in SCHEDULE_SUFFIXES:
-        sizes = ("stages", "workers", "microbatches", "slices")
+        sizes = ("stages", "workers", "microbatches", "slices", "updates")
         given = [name for name in sizes if getattr(options, name)]
         if given:
             raise UsageError(_sizes_of_file(options.schedule, given))
@@ -148,7 +155,8 @@ def _chosen(
         equal = PipelineTimes.equal(shape.num_stages, times, message_ns=latency_ns)
         return entry(shape, equal)
 
-    return shape.num_stages * shape.num_units, shape.num_slices, make
+    num_forwards = shape.num_stages * shape.num_units * shape.num_updates
+    return num_forwards, shape.num_slices, make
 
 
 def times_from_flags(
@@ -219,9 +227,12 @@ def _shape(options: argparse.Namespace) -> ScheduleShape:
     if num_stages > _MOST_STAGES or num_stages * num_workers > _MOST_PAIRS:
         raise UsageError(_too_wide(num_stages, num_workers))
     num_slices = number_from_flag(options, "slices", "1")
-    if num_stages * num_microbatches * num_slices > _MOST_FORWARDS:
-        raise UsageError(_too_large(num_stages, num_microbatches, num_slices))
-    return ScheduleShape(num_workers, num_microbatches, num_stages // num_workers, num_slices)
+    num_updates = number_from_flag(options, "updates", "1")
+    if num_stages * num_microbatches * num_slices * num_updates > _MOST_FORWARDS:
+        sizes = {"microbatches": num_microbatches, "slices": num_slices, "updates": num_updates}
+        raise UsageError(_too_large(num_stages, sizes))
+    chunks = num_stages // num_workers
+    return ScheduleShape(num_workers, num_microbatches, chunks, num_slices, num_updates)
 
 
 def in_unit(ticks: int, *, per_unit: int | Fraction) -> int | float:
@@ -268,12 +279,17 @@ def _too_wide(num_stages: int, num_workers: int) -> str:
     )
 
 
-def _too_large(num_stages: int, num_microbatches: int, num_slices: int) -> str:
-    slices = "" if num_slices == 1 else f" times --slices {num_slices}"
+def _too_large(num_stages: int, sizes: Mapping[str, int]) -> str:
+    times = "".join(times_flag(name, size) for name, size in sizes.items())
     return (
-        f"--stages {num_stages} times --microbatches {num_microbatches}{slices} is more than"
-        f" {_MOST_FORWARDS:,} forwards; give smaller numbers"
+        f"--stages {num_stages}{times} is more than {_MOST_FORWARDS:,} forwards; give smaller"
+        " numbers"
     )
+
+
+def times_flag(name: str, size: int) -> str:
+    """A factor of how many forwards there are, if it is one."""
+    return "" if size == 1 and name != "microbatches" else f" times --{name} {size}"
 
 
 _TOO_FINE = (

@@ -10,7 +10,7 @@ from evener.executor.batch import cut
 from evener.executor.emulate import MakeEngine
 from evener.executor.engine import Engine
 from evener.executor.torch_engine import StepState, TorchEngine, UpdateState
-from evener.executor.train import TrainOptions, build_engine, freezing_engine
+from evener.executor.train import TrainOptions, add_versions, build_engine, freezing_engine
 from evener.executor.transport import Handle, Transport
 from evener.ir.action import Action
 from evener.ir.plan import Plan
@@ -52,10 +52,11 @@ class ModelEngine:
         self.freezing_engine = (
             None if plan.freezing is None else freezing_engine(plan, self._engine)
         )
-        self._runner: Engine = self.freezing_engine or self._engine
+        self._versions = add_versions(plan, self._engine, transport, options)
+        self._runner: Engine = self._versions or self.freezing_engine or self._engine
         self._plan = plan
         self._loss = options.loss
-        self._num_microbatches = schedule.num_microbatches
+        self._schedule = schedule
         self._vocabulary_size = model.vocabulary_size or 0
         self._generators = KeyedGenerators(options.device)
         self._step = 0
@@ -63,20 +64,25 @@ class ModelEngine:
     def begin_step(self) -> None:
         tokens_BL = torch.randint(
             self._vocabulary_size,
-            (self._num_microbatches * self._plan.microbatch_size, self._plan.sequence_length + 1),
+            (
+                self._schedule.num_microbatches * self._plan.microbatch_size,
+                self._plan.sequence_length + 1,
+            ),
             generator=torch.Generator().manual_seed(self._step),
         )
         batch = {"inputs": tokens_BL[:, :-1], "targets": tokens_BL[:, 1:]}
-        microbatches = cut(batch, self._num_microbatches)
-        count = sum(map(self._loss.count, microbatches))
+        microbatches = cut(batch, self._schedule.num_microbatches)
+        number = self._schedule.updates.number
+        count = sum(map(self._loss.count, microbatches)) // number
         draw = Draw(self._plan.job.seed, self._step, self._generators)
-        self._engine.begin_step(StepState(microbatches, [UpdateState(count, 1 / count, draw)]))
+        state = StepState(microbatches, [UpdateState(count, 1 / count, draw)] * number)
+        (self._versions or self._engine).begin_step(state)
         if self.freezing_engine is not None:
             self.freezing_engine.freeze(self._plan.freezing, step=self._step)
         self._step += 1
 
     def end_step(self) -> None:
-        self._engine.end_step()
+        (self._versions or self._engine).end_step()
 
     def signature(self, microbatch: int) -> Hashable:
         return self._engine.signature(microbatch)
@@ -91,7 +97,7 @@ class ModelEngine:
         self._engine.accept(action, tensors)
 
     def collective(self, action: Action, transport: Transport, members: tuple[int, ...]) -> Handle:
-        return self._engine.collective(action, transport, members)
+        return self._runner.collective(action, transport, members)
 
     def copy(self, action: Action) -> Handle:
         return self._engine.copy(action)

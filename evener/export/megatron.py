@@ -27,6 +27,7 @@ from evener.export.reasons import (
     side_work,
     slices_and_graphs,
     unequal_workers,
+    updates,
 )
 from evener.ir.plan import Plan
 from evener.ir.schedule import Schedule
@@ -55,6 +56,7 @@ class Megatron:
             *several_devices(self.target, plan),
             *freezing(self.target, plan),
             *side_work(self.target, plan),
+            *updates(self.target, plan),
             *(placement or _other_order(schedule)),
         ]
 

@@ -60,6 +60,16 @@ def side_work(system: str, plan: Plan) -> Iterator[Reason]:
         )
 
 
+def updates(system: str, plan: Plan) -> Iterator[Reason]:
+    """Updates that do not wait for one another."""
+    number = plan.schedule.updates.number
+    if number > 1:
+        yield Reason(
+            f"{number} updates without a flush between them: {system} makes one update per step; "
+            "plan a job without asynchronous"
+        )
+
+
 def unequal_workers(system: str, schedule: Schedule) -> Iterator[Reason]:
     """Workers that hold different numbers of stages."""
     counts = [len(stages) for stages in schedule.stages_of_worker]

@@ -17,7 +17,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from evener.export.exporter import Reason, require_supported
-from evener.export.reasons import data_parallel_stages, freezing, side_work, slices_and_graphs
+from evener.export.reasons import (
+    data_parallel_stages,
+    freezing,
+    side_work,
+    slices_and_graphs,
+    updates,
+)
 from evener.ir.action import Action, Kind
 from evener.ir.passes import insert_messages
 from evener.ir.plan import Plan
@@ -69,6 +75,7 @@ def schedule_reasons(plan: Plan) -> list[Reason]:
         *slices_and_graphs("torch", schedule),
         *freezing("torch", plan),
         *side_work("torch", plan),
+        *updates("torch", plan),
         *_order_of_losses(schedule),
     ]
 

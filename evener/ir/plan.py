@@ -215,6 +215,8 @@ class Plan(Record):
             yield ("schedule",), "has messages; a plan keeps compute actions only"
         for text in violations(self.schedule):
             yield ("schedule",), text
+        if self.schedule.updates.number > 1 and (self.cycle or self.freezing is not None):
+            yield ("schedule",), _several_updates(self.schedule)
         for step, schedule in enumerate(self.cycle):
             if without_side_work(schedule) != self.schedule:
                 yield ("cycle", step), _other_cycle(step)
@@ -297,6 +299,13 @@ def _other_workers(num_groups: int, schedule: Schedule, replicas: int) -> str:
         f"are given for {num_groups} workers, but the schedule has {schedule.num_workers} in "
         f"{replicas} replica{'s' if replicas > 1 else ''}; give devices for "
         f"{schedule.num_workers * replicas}"
+    )
+
+
+def _several_updates(schedule: Schedule) -> str:
+    return (
+        f"makes {schedule.updates.number} updates between two flushes, but the plan's freezing or "
+        "cycle is for one; leave them out, or plan without asynchronous"
     )
 
 

@@ -18,7 +18,7 @@ Cell: TypeAlias = tuple[int, int, int | None]
 COMPUTE_KINDS = frozenset({Kind.F, Kind.B, Kind.I, Kind.W, Kind.R, Kind.X})
 OFFLOAD_KINDS = frozenset({Kind.OFFLOAD, Kind.FREE, Kind.RELOAD})
 MESSAGE_KINDS = frozenset({Kind.SEND_F, Kind.RECV_F, Kind.SEND_B, Kind.RECV_B})
-CELL_KINDS = COMPUTE_KINDS | MESSAGE_KINDS | {Kind.OFFLOAD, Kind.FREE, Kind.RELOAD}
+CELL_KINDS = COMPUTE_KINDS | MESSAGE_KINDS | OFFLOAD_KINDS
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,8 @@ def subtitle(data: ReportData) -> list[str]:
     sizes = (
         f"{schedule.name}: {_count(schedule.num_workers, 'worker')}, "
         f"{_count(schedule.num_stages, 'stage')}, "
-        f"{_count(schedule.num_microbatches, 'microbatch', 'microbatches')}, "
+        f"{_count(schedule.num_microbatches, 'microbatch', 'microbatches')}"
+        f"{f' in {schedule.updates.number} updates' if schedule.updates.number > 1 else ''}, "
         f"{_count(schedule.num_actions, 'action')}"
     )
     first = f"{data.summary.model}, {sizes}" if data.summary.model else sizes

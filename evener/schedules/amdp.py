@@ -5,7 +5,7 @@
 which is generalised here to other numbers of workers and of directions.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
 from evener.ir.action import Action, Kind
@@ -18,21 +18,28 @@ _PER_DIRECTION = 2
 """Microbatches that each pipeline starts in one round."""
 
 
-def amdp(shape: ScheduleShape, *, directions: int) -> Schedule:
-    """Rounds in which every pipeline starts two microbatches, at its own end of the workers.
+def amdp_2(shape: ScheduleShape) -> Schedule:
+    """Two pipelines: down the workers and up. See ``amdp_4``."""
+    return _amdp(shape, directions=2)
 
-    directions: pipelines over the same workers: 2 (down and up) or 4 (also from the middle down
-        and up, and on from the other end).
 
-    A worker runs the forwards of a round in the order in which they can come to it, its backwards
-    in the order of the worker opposite; the last backward of a round waits until the next round
-    has begun.  Then, after the first two forwards of an update, it steps with what the update
-    before has summed.  So these two forwards read weights that are one update old, and their
-    backwards new ones; nothing else is stale.
+def amdp_4(shape: ScheduleShape) -> Schedule:
+    """Four pipelines: down the workers, up, and from the middle either way and round the end.
+
+    In a round every pipeline starts two microbatches where it begins.  A worker runs the forwards
+    of a round in the order in which they can come to it, its backwards in the order of the worker
+    opposite; the last backward of a round waits until the next round has begun.  Then, after the
+    first two forwards of an update, it steps with what the update before has summed.  So these two
+    forwards read weights that are one update old, and their backwards new ones; nothing else is
+    stale.
 
     Raises ScheduleError for a shape that the order does not fit.
     Source: arXiv 2605.29664 and its code; positions of the STEPs by its description.
     """
+    return _amdp(shape, directions=4)
+
+
+def _amdp(shape: ScheduleShape, *, directions: int) -> Schedule:
     refuse(_name(directions), shape, partial(_unsupported, directions=directions))
     routes = _routes(shape.num_workers, directions)
     workers = tuple(tuple(_actions(shape, routes, worker)) for worker in range(shape.num_workers))
@@ -125,11 +132,11 @@ def _peak_in_flight(shape: ScheduleShape, *, directions: int) -> tuple[int, ...]
     return tuple(size - (0 in stages) for stages in (zip(*routes, strict=True)))
 
 
-def _entry(directions: int) -> ScheduleEntry:
+def _entry(directions: int, generator: Callable[[ScheduleShape], Schedule]) -> ScheduleEntry:
     return ScheduleEntry(
         name=_name(directions),
         cite="AMDP, ICML 2026, arXiv 2605.29664, and its public code",
-        generator=partial(amdp, directions=directions),
+        generator=generator,
         peak_in_flight=partial(_peak_in_flight, directions=directions),
         makespan_ns=no_closed_form,
         stage_copies=directions,
@@ -138,5 +145,5 @@ def _entry(directions: int) -> ScheduleEntry:
     )
 
 
-AMDP_2 = _entry(2)
-AMDP_4 = _entry(4)
+AMDP_2 = _entry(2, amdp_2)
+AMDP_4 = _entry(4, amdp_4)

@@ -57,10 +57,14 @@ class Histories:
     def _after(self, stage: int) -> tuple[int, ...]:
         return tuple(sorted(self.schedule.successors[stage]))
 
-    def total(self, stages: Iterable[int]) -> int:
-        """The gradients of all microbatches of these stages, summed."""
-        wanted = set(stages)
-        return sum(self.gradient(cell) for cell in self.schedule.runner if cell[0] in wanted)
+    def total(self, stages: Iterable[int], update: int) -> int:
+        """The gradients of all microbatches of these stages in an update, summed."""
+        wanted, size = set(stages), self.schedule.update_size
+        return sum(
+            self.gradient(cell)
+            for cell in self.schedule.runner
+            if cell[0] in wanted and cell[1] // size == update
+        )
 
 
 class HistoryEngine:
@@ -75,8 +79,11 @@ class HistoryEngine:
         self._received: dict[tuple[Cell, int, bool], int] = {}  # by cell and other stage
         self._activations: dict[Cell, bool] = {}  # whether it is there, or must be recomputed
         self._in_host: dict[Cell, bool | None] = {}  # what was there, once the copy has ended
-        self._own: dict[int, int] = {}  # summed weight gradients of this worker, by stage
-        self._reduced: dict[int, int] = {}
+        # By (stage, update): summed weight gradients of this worker, and of all.
+        self._own: dict[tuple[int, int], int] = {}
+        self._reduced: dict[tuple[int, int], int] = {}
+        self._stepped: set[tuple[int, int]] = set()
+        self._shared: set[tuple[int, int]] = set()
         self._done: set[Action] = set()
 
     def signature(self, microbatch: int) -> Hashable:
@@ -119,17 +126,22 @@ class HistoryEngine:
         assert self._gradients[cell] == self._histories.gradient(cell), f"{action}: wrong inputs"
 
     def _weight_gradient(self, action: Action) -> None:
-        stage = action.stage
-        self._own[stage] = self._own.get(stage, 0) + self._gradients[_cell(action)]
+        key = action.stage, self._schedule.update_of(action)
+        self._own[key] = self._own.get(key, 0) + self._gradients[_cell(action)]
 
     def _backward(self, action: Action) -> None:
         self._input_gradient(action)
         self._weight_gradient(action)
 
     def _step(self, action: Action) -> None:
-        stage = action.stage
-        total = self._reduced.get(stage, self._own[stage])
-        assert total == self._histories.total([stage]), f"{action}: gradients are not complete"
+        stage, update = key = action.stage, self._schedule.update_of(action)
+        total = self._reduced.get(key, self._own[key])
+        expected = self._histories.total([stage], update)
+        assert total == expected, f"{action}: gradients are not complete"
+        if self._worker != self._schedule.workers_of_stage[stage][0]:
+            shares = action._replace(kind=Kind.SHARE) in self._schedule.workers[self._worker]
+            assert shares == (key in self._shared), f"{action}: the new weights are not there"
+        self._stepped.add(key)
 
     def _free(self, action: Action) -> None:
         cell = _cell(action)
@@ -167,19 +179,25 @@ class HistoryEngine:
     ) -> "Handle":
         import torch
 
-        stages = {action.stage} if action.peer is None else {action.stage, action.peer}
-        expected = self._histories.total(stages)
+        stage, update = key = action.stage, self._schedule.update_of(action)
+        stages = {stage} if action.peer is None else {stage, action.peer}
+        expected = self._histories.total(stages, update)
         if action.kind is Kind.NORM:
-            stages = set(self._own)
-            expected = self._histories.total(range(self._schedule.num_stages))
-        total = torch.tensor([sum(self._own.get(stage, 0) for stage in stages)])
+            stages = {own for own, _ in self._own}
+            expected = self._histories.total(range(self._schedule.num_stages), update)
+        own_total = sum(self._own.get((each, update), 0) for each in stages)
+        if action.kind is Kind.SHARE:
+            own_total = expected if key in self._stepped else 0
+        total = torch.tensor([own_total])
         handle = transport.all_reduce(members, total)
 
         def wait() -> "tuple[Tensor, ...]":
             handle.wait()
             assert int(total) == expected, f"{action}: {int(total)} instead of {expected}"
             if action.kind is Kind.REDUCE and action.peer is None:
-                self._reduced[action.stage] = expected
+                self._reduced[key] = expected
+            elif action.kind is Kind.SHARE:
+                self._shared.add(key)
             return ()
 
         return _Waiting(wait)

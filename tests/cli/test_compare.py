@@ -82,3 +82,19 @@ def test_what_is_no_share_is_refused(call, share: str) -> None:
     assert answer.err == (
         f'evener: --freeze "{share}" is no share; give more than 0, and 1 or less\n'
     )
+
+
+def test_asynchronous_schedules_are_compared_where_updates_are_given(call) -> None:
+    names = {row["schedule"] for row in call("compare --chunks 1 --json").json["schedules"]}
+    assert not names & {"amdp_2", "amdp_4", "pipedream_2bw"}
+    rows = call("compare --chunks 1 --updates 10 --json").json["schedules"]
+    spans = {row["schedule"]: row["makespan"] for row in rows}
+    # 4 workers, 8 microbatches: (8 x 10 + 3) x 3 for 10 updates; (8 + 3) x 3 for one with a flush.
+    assert spans["pipedream_2bw"] == 24.9
+    assert spans["one_f_one_b"] == 33
+    assert "amdp_4" in spans
+    answer = call("compare --updates 10 --freeze 0.5")
+    assert answer.err == (
+        "evener: --freeze is for one update between two flushes; leave it out, or leave --updates "
+        "out\n"
+    )

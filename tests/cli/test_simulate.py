@@ -112,3 +112,18 @@ def test_schedule_of_another_tool(call, tmp_path):
     file.write_text("0F0,0F1,0B0,0B1\n1F0,1B0,1F1,1B1\n")
     values = call(f"simulate --schedule {file} --json").json
     assert (values["makespan"], values["peak_in_flight"]) == (9, [2, 1])
+
+
+def test_the_steady_state_of_amdp_is_its_published_period(call) -> None:
+    # One more update of 8 microbatches on 8 workers takes 25, of which 8 x (1 + 2) = 24 are work.
+    shape = "simulate --schedule amdp_4 --stages 8 --microbatches 8 --json"
+    spans = [call(f"{shape} --updates {updates}").json["makespan"] for updates in (12, 13)]
+    assert spans[1] - spans[0] == 25
+
+
+def test_updates_are_refused_where_a_schedule_flushes(call) -> None:
+    assert call("simulate --schedule gpipe --stages 2 --updates 3").err == (
+        "evener: gpipe cannot have this shape\n"
+        "  gpipe flushes its pipeline at every update, but num_updates is 3; ask for 1, or take an "
+        "asynchronous schedule such as pipedream_2bw\n"
+    )

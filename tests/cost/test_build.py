@@ -12,6 +12,7 @@ from evener.ir.passes import lower, replicate
 from evener.ir.rules import Resource
 from evener.ir.schedule import Schedule
 from evener.ir.text import parse_schedule
+from evener.schedules import SCHEDULES, ScheduleShape, one_f_one_b
 from evener.sim import simulate
 from evener.spec.cluster import ClusterSpec, NodeSpec
 from evener.spec.device import DeviceSpec, LinkSpec
@@ -285,3 +286,24 @@ def test_a_profile_in_another_number_format_is_refused() -> None:
 def test_a_device_that_the_cluster_does_not_have_is_named() -> None:
     with pytest.raises(UsageError, match='no device "a:7"'):
         table(devices=(("a:0",), ("a:7",)))
+
+
+def test_several_updates_between_two_flushes() -> None:
+    job = JobSpec(
+        global_batch_sequences=8, microbatch_size=2, sequence_length=64, asynchronous=True
+    )
+    shape = ScheduleShape(2, 4, num_updates=3)
+    plain = table(one_f_one_b(ScheduleShape(2, 4)), job=job)
+    stashed = table(SCHEDULES["pipedream_2bw"](shape), job=job)
+    both_ends = table(SCHEDULES["amdp_2"](shape), job=job)
+    # Stage 0 has 12000 bytes of weights and stage 1 has 20000; 2BW keeps them twice.
+    extra = zip(plain.memory.static_bytes, stashed.memory.static_bytes, strict=True)
+    assert [ours - theirs for theirs, ours in extra] == [12_000, 20_000]
+    # Both workers hold both stages, but only the first has the two states of AdamW.
+    first, second = both_ends.memory.static_bytes
+    assert first - second == 2 * 32_000
+    assert times(both_ends, 0, 0)[Kind.STEP] == 6000 + 7
+    assert times(both_ends, 1, 0)[Kind.STEP] == 7
+    # One message of 12000 bytes at 1 byte per ns, and the latency of 50.
+    assert times(both_ends, 0, 0)[Kind.SHARE] == times(both_ends, 1, 0)[Kind.SHARE] == 12_050
+    assert times(stashed, 0, 0)[Kind.SHARE] == 0

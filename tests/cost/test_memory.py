@@ -47,6 +47,13 @@ def test_model_states_per_parameter(
     assert model_state_bytes(0, "float32", job) == 0
 
 
+def test_versions_and_states_that_another_worker_keeps() -> None:
+    job = JobSpec(dtypes=MIXED, optimizer=AdamSpec())
+    # 18 bytes per parameter. A second version is 2 more; without states and the copy it is 6.
+    assert model_state_bytes(200, "bfloat16", job, num_versions=2) == 100 * 20
+    assert model_state_bytes(200, "bfloat16", job, updates=False) == 100 * 6
+
+
 def test_what_one_microbatch_takes() -> None:
     assert unit_bytes([ATTENTION, HEAD], recomputed=False) == {
         Resource.ACTIVATION: 90 + 640,

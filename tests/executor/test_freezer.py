@@ -88,7 +88,7 @@ def test_a_microbatch_that_freezes_everything_adds_nothing(tiny: Any, is_split: 
 def test_who_does_not_freeze_pays_nothing(tiny: Any) -> None:
     def work(trainer: Trainer) -> bool:
         trainer.step({"inputs": tiny.rows(3)})
-        return trainer._step_loop(0, False)._engine is trainer.engine
+        return trainer._step_loop(0, 1, False)._engine is trainer.engine
 
     assert tiny.train(tiny.plan(SCHEDULE, ((0, 2), (2, 3))), tiny.mlp, work) == [True, True]
 

@@ -50,6 +50,12 @@ def test_known_schedules(name: str) -> None:
     play(lower(entry(shape_for(entry, 3, 6)), clip=True), steps=2)
 
 
+@pytest.mark.parametrize("name", ["pipedream_2bw", "amdp_2", "amdp_4"])
+def test_several_updates_between_two_flushes(name: str) -> None:
+    schedule = SCHEDULES[name](ScheduleShape(4, 8, num_updates=3))
+    play(lower(schedule, tied=[(0, 3)], clip=True), steps=2)
+
+
 def test_mutated_schedules_that_the_checker_accepts_run_too() -> None:
     # Sends before their producers, receives in odd places: whatever is not refused must run.
     num_run = 0

@@ -80,7 +80,7 @@ def make_plan() -> MakePlan:
             microbatch_size=1,
             sequence_length=8,
             job=JobSpec(
-                global_batch_sequences=schedule.num_microbatches * replicas,
+                global_batch_sequences=schedule.update_size * replicas,
                 sequence_length=8,
                 microbatch_size=1,
             ),

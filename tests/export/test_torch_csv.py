@@ -42,7 +42,7 @@ def test_golden_file(make_plan, tmp_path: Path) -> None:
     )
 
 
-SHAPES = [ScheduleShape(*sizes) for sizes in ((2, 4), (3, 5), (4, 3), (2, 4, 2), (4, 8, 2))]
+SHAPES = [ScheduleShape(*sizes) for sizes in ((2, 4), (3, 5), (4, 3), (2, 4, 2), (4, 8), (4, 8, 2))]
 FORMS = ("compute_only", "compute_comms")
 
 
@@ -176,6 +176,17 @@ def test_freezing_is_refused_by_every_format(make_plan, make_model) -> None:
                 "plan a job without freeze"
             )
         }
+
+
+def test_several_updates_are_refused_by_every_format(make_plan, make_model) -> None:
+    schedule = REGISTERED["pipedream_2bw"](ScheduleShape(2, 2, num_updates=3))
+    plan = make_plan(schedule, model=make_model(1), cuts=(2,))
+    for exporter in EXPORTERS.values():
+        system = "Megatron-LM" if exporter.target.startswith("Megatron") else "torch"
+        assert (
+            f"3 updates without a flush between them: {system} makes one update per step; plan a "
+            "job without asynchronous"
+        ) in {reason.text for reason in exporter.unsupported(plan, make_model(1))}
 
 
 def test_a_stage_graph_is_refused(make_plan) -> None:

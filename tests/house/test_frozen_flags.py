@@ -6,14 +6,15 @@ import pytest
 
 from evener.cli.main import VERBS, build_parser
 
-SHAPE = "schedule stages workers microbatches slices forward backward weight latency split"
+SHAPE = "schedule stages workers microbatches slices updates forward backward weight latency split"
 FLAGS = {
     "measure": "model cluster job microbatch-sizes out dry-run json",
     "plan": "model cluster job profile planner time-limit out dry-run json",
     "simulate": f"PLAN profile cluster model {SHAPE} out json",
     "compare": (
         "model cluster job profile"
-        " workers microbatches slices forward backward weight latency memory freeze chunks out json"
+        " workers microbatches slices updates forward backward weight latency memory freeze chunks"
+        " out json"
     ),
     "train": "PLAN model data suffix steps out dry-run json",
     "emulate": f"PLAN profile cluster model {SHAPE} unit clock steps out json",

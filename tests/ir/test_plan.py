@@ -9,6 +9,7 @@ import pytest
 from pydantic import ValidationError
 
 from evener.errors import PlanError
+from evener.ir.check import violations
 from evener.ir.freezing import Freezing
 from evener.ir.plan import Plan, Prediction
 from evener.ir.text import format_schedule, parse_schedule
@@ -360,3 +361,45 @@ def test_what_is_offloaded_survives_the_file_and_has_a_size_for_every_stage(
     with pytest.raises(ValidationError) as caught:
         make_plan(schedule=parse_schedule(OFFLOADED), offload_bytes=(100,))
     assert "1 values for 2 stages" in str(caught.value)
+
+
+STALE = """# schedule stale
+# stages 2
+# microbatches 4
+# updates 2 stale 1
+0F0 0F1 0B0 0F2 0B1 0STEP0 0F3 0B2 0B3 0STEP1
+1F0 1B0 1F1 1B1 1STEP0 1F2 1B2 1F3 1B3 1STEP1
+"""
+
+
+def test_a_plan_of_several_updates_reads_back_and_lowers_as_many_as_are_asked_for(
+    tmp_path: Path,
+) -> None:
+    plan = make_plan(schedule=parse_schedule(STALE))
+    plan.save(tmp_path / "plan.json")
+    assert Plan.load(tmp_path / "plan.json") == plan
+    assert '  "# updates 2 stale 1",\n' in (tmp_path / "plan.json").read_text("utf-8")
+    # 2 microbatches of each of 2 replicas are one update.
+    lowered = plan.lowered()
+    assert (lowered.num_microbatches, lowered.update_size) == (8, 4)
+    assert plan.lowered(num_updates=2) is lowered
+    one = plan.lowered(num_updates=1)
+    assert (one.num_microbatches, one.updates.number) == (4, 1)
+    assert violations(lowered) == violations(one) == []
+
+
+def test_several_updates_have_the_jobs_batch_each_and_neither_freezing_nor_side_work() -> None:
+    with pytest.raises(ValidationError) as caught:
+        make_plan(
+            schedule=parse_schedule(STALE),
+            job=JobSpec(global_batch_sequences=16, sequence_length=16, freeze=FreezeSpec()),
+            freezing=Freezing(((0, 0, 0, 0), (0, 0, 0, 0))),
+        )
+    assert (
+        "runs 2 microbatches of 2 in 2 replicas = 8 sequences, but the job's step has 16; make "
+        "them equal"
+    ) in str(caught.value)
+    assert (
+        "makes 2 updates between two flushes, but the plan's freezing or cycle is for one; leave "
+        "them out, or plan without asynchronous"
+    ) in str(caught.value)

@@ -143,8 +143,8 @@ def test_everything_wrong_is_told_with_its_place() -> None:
         "this is not the text of a schedule",
         "  line 3: key 'stages' a second time: keep one",
         (
-            "  line 4: unknown key 'color': known are schedule, stages, microbatches, slices, edges, "
-            "updates"
+            "  line 4: unknown key 'color': known are schedule, stages, microbatches, slices, "
+            "edges, updates"
         ),
         f"  line 7, column 6: '0G0' is not an action: {FORM}",
         f"  line 9, column 5: '3?' is not an action: {FORM}",

@@ -79,12 +79,15 @@ def test_a_cap_refuses_what_cannot_adapt():
 def test_a_cap_below_one_microbatch_refuses_everything():
     found = compare(replace(WORLD, cap_bytes=1), chunks=(1,))
     assert not found.compared
-    assert len(found.refused) == sum(entry.slicer is None for entry in SCHEDULES.values())
+    plain = [entry for entry in SCHEDULES.values() if not entry.slicer and not entry.asynchronous]
+    assert len(found.refused) == len(plain)
 
 
 def test_every_schedule_runs_without_a_cap():
     # Three times as fine as in WORLD, so that 2 stages and 2 slices come out even.
-    world = replace(WORLD, num_workers=4, num_microbatches=8, times=StageTimes(4, 4, 4))
+    world = replace(
+        WORLD, num_workers=4, num_microbatches=8, times=StageTimes(4, 4, 4), num_updates=2
+    )
     found = compare(world, num_slices=2)
     assert {row.entry.name for row in found.compared} == set(SCHEDULES)
     assert not found.refused
@@ -140,3 +143,21 @@ def test_freezing_is_listed_beside_the_schedule_as_it_is():
     assert found.has_freezing
     assert found.lower_bound_ns == plain.lower_bound_ns
     assert not plain.has_freezing
+
+
+def test_asynchronous_schedules_are_listed_where_the_job_asks_for_them(make_problem):
+    sizes = {"num_workers": 2, "num_sequences": 4}
+    asked = PlannedWorld(make_problem([2, 2], **sizes, asynchronous=True, updates_per_flush=6))
+    names = ("one_f_one_b", "pipedream_2bw", "amdp_2")
+    found = compare(asked, chunks=(1,), schedules=_entries(*names))
+    rows = {row.entry.name: row for row in found.compared}
+    # Of one update: (4 + 1) x 6 with a flush; (4 x 6 + 1) x 6 / 6 without; 4 messages each way.
+    assert rows["one_f_one_b"].step_ns == 30
+    assert rows["pipedream_2bw"].step_ns == 25
+    assert {row.num_messages for row in found.compared} == {8}
+    assert found.lower_bound_ns == 24  # load: 4 x 12 / 2
+    plain = compare(
+        PlannedWorld(make_problem([2, 2], **sizes)), chunks=(1,), schedules=_entries(*names)
+    )
+    assert [row.entry.name for row in plain.compared] == ["one_f_one_b"]
+    assert plain.refused == ()

@@ -3,9 +3,12 @@
 import pytest
 
 from evener.errors import PlanInfeasible, ProfileError, UsageError
+from evener.ir.schedule import Updates
+from evener.planner.candidate import Candidate, Shape
 from evener.planner.find_plan import PLANNERS, find_plan
 from evener.planner.problem import Problem
 from evener.planner.result import Status
+from evener.schedules import SCHEDULES, ScheduleShape
 
 
 def _solve(problem, planner="sweep", **options):
@@ -177,3 +180,27 @@ def test_bound_leaves_out_what_cannot_fit(make_problem):
     roomy = _solve(make_problem([1, 1, 1, 1, 4], **layers, memory_cap_bytes=160))
     tight = _solve(make_problem([1, 1, 1, 1, 4], **layers, memory_cap_bytes=79))
     assert (roomy.lower_bound_ns, tight.lower_bound_ns) == (36, 40)
+
+
+def test_asynchronous_schedules_are_planned_where_the_job_asks_for_them(make_problem):
+    # 3 sequences on 2 workers: 1F1B without a flush takes (3 x 10 + 1) x 6 for 10 updates.
+    sizes = {"num_workers": 2, "num_sequences": 3}
+    result = _solve(make_problem([2, 2], **sizes, asynchronous=True))
+    assert result.best.schedule.name == "pipedream_2bw"
+    assert result.best.schedule.updates == Updates(10, 1, stashed=True)
+    assert result.objective_ns == result.best.predicted.step_ns == 19  # 186 / 10, rounded up
+    assert result.lower_bound_ns == 18  # load: 3 x 12 / 2
+    ordinary = _solve(make_problem([2, 2], **sizes))
+    assert ordinary.best.schedule.updates == Updates()
+    assert ordinary.objective_ns > result.objective_ns
+
+
+def test_optimizer_states_are_counted_once_where_updates_do_not_wait(make_problem):
+    # AMDP holds every stage on both workers: parameters and gradients twice, states once.
+    problem = make_problem(
+        [2, 2], num_workers=2, num_sequences=4, parameter_bytes=100, asynchronous=True
+    )
+    shape = Shape(SCHEDULES["amdp_2"], ScheduleShape(2, 4, num_updates=3), 1, replicas=1)
+    found = Candidate(problem, shape).evaluate(((0, 1), (1, 2)))
+    assert found.outcome.peak_bytes == (2 * 400, 2 * 200)
+    assert found.step_ns == -(-found.outcome.step_ns // 3)

@@ -42,13 +42,17 @@ GOLDEN = [
     ("terapipe", ScheduleShape(3, 2, num_slices=2)),
     ("slimpipe", ScheduleShape(2, 3, num_slices=3)),
     ("sppo", ScheduleShape(3, 2, num_slices=3)),
+    ("amdp_2", ScheduleShape(4, 4, num_updates=3)),
+    ("amdp_4", ScheduleShape(8, 8, num_updates=2)),
+    ("pipedream_2bw", ScheduleShape(3, 4, num_updates=3)),
 ]
 
 
 def path_of(name: str, shape: ScheduleShape) -> Path:
     sizes = f"{shape.num_workers}x{shape.chunks_per_worker}_{shape.num_microbatches}"
     slices = "" if shape.num_slices == 1 else f"_{shape.num_slices}"
-    return FOLDER / f"{name}_{sizes}{slices}.txt"
+    updates = "" if shape.num_updates == 1 else f"_{shape.num_updates}_updates"
+    return FOLDER / f"{name}_{sizes}{slices}{updates}.txt"
 
 
 @pytest.mark.parametrize(("name", "shape"), GOLDEN)

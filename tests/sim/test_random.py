@@ -8,9 +8,11 @@ import pytest
 
 from evener.cost.table import CostTable
 from evener.ir.action import Action, Kind
+from evener.ir.check import violations
 from evener.ir.memory import peak_bytes
 from evener.ir.passes import lower
 from evener.ir.schedule import Schedule
+from evener.schedules import SCHEDULES, ScheduleShape
 from evener.sim import bubbles, makespans, simulate, simulate_many
 from evener.sim.reference import simulate_by_events
 from evener.testing.random_costs import random_costs
@@ -63,6 +65,17 @@ def check_seed(seed: int, *, braided: bool = False) -> None:
             idle_ns += (parts.residual_ns[worker],)
             assert min(idle_ns) >= 0, seed
             assert parts.busy_ns[worker] + sum(idle_ns) == timeline.step_ns, seed
+
+
+@pytest.mark.parametrize("name", ["pipedream_2bw", "amdp_2", "amdp_4"])
+def test_kernel_equals_event_loop_over_several_updates(name: str) -> None:
+    schedule = SCHEDULES[name](ScheduleShape(4, 8, num_updates=3))
+    for seed in range(PER_TEST):
+        random = Random(seed)
+        for played in (schedule, lowered(random, schedule)):
+            costs = random_costs(random, played)
+            assert simulate(played, costs) == simulate_by_events(played, costs), seed
+            assert violations(played) == [], seed
 
 
 @pytest.mark.parametrize("first", range(0, 200, PER_TEST))

@@ -139,3 +139,41 @@ def test_slices_and_freezing_do_not_go_together() -> None:
     assert (
         "is 4, but freeze chooses parameters for whole microbatches; leave one of them out"
     ) in str(caught.value)
+
+
+def test_asynchronous() -> None:
+    assert JobSpec().num_updates == 1
+    # 16 updates between two flushes, unless the job makes fewer.
+    assert JobSpec(asynchronous=True).num_updates == 10
+    assert JobSpec(asynchronous=True, steps=100).num_updates == 16
+    assert JobSpec(asynchronous=True, updates_per_flush=4).num_updates == 4
+
+
+def _of_one_update(other: str) -> str:
+    return (
+        f"job.toml:1: asynchronous: is true, but the job also has {other}, which is planned for "
+        "one update between two flushes; take one of the two out of the job"
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (
+            "updates_per_flush = 4",
+            (
+                "job.toml:1: updates_per_flush: is given, but asynchronous is false; set "
+                "asynchronous = true, or leave it out"
+            ),
+        ),
+        ("asynchronous = true\n[freeze]", _of_one_update("freeze")),
+        (
+            'asynchronous = true\n[[side_work]]\nname = "f"\ntime = "1 us"\nafter = "forward"',
+            _of_one_update("side_work"),
+        ),
+    ],
+)
+def test_asynchronous_refused(text: str, message: str) -> None:
+    with pytest.raises(SpecError) as caught:
+        parse_toml(text, JobSpec, file="job.toml")
+    assert str(caught.value) == f"job.toml does not describe a JobSpec:\n  {message}"
