@@ -39,12 +39,12 @@ MODEL = ModelSpec.model_validate(
         "hidden_size": 192,
         "vocabulary_size": 256,
         "layer": {
-            "attention": {"kind": "attention", "num_heads": 4},
+            "attention": {"kind": "attention", "num_heads": 4, "head_dim": 48},
             "mlp": {"kind": "mlp", "intermediate_size": 768},
             "embedding": {"kind": "embedding"},
             "head": {"kind": "head"},
         },
-        "pattern": "embedding (attention mlp)*4 head",
+        "pattern": "embedding 4 x (attention mlp) head",
     }
 )
 SCHEDULE_NAMES = {
