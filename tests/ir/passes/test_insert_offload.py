@@ -1,5 +1,7 @@
 """Where OFFLOAD, FREE and RELOAD stand, by hand, and what that does to the peak."""
 
+from dataclasses import replace
+
 import pytest
 
 from evener.errors import ScheduleError
@@ -12,6 +14,7 @@ from evener.ir.schedule import Schedule
 from evener.ir.text import parse_action
 from evener.schedules import SCHEDULES, ScheduleShape, one_f_one_b
 from evener.schedules.gpipe import gpipe
+from evener.testing.conformance import shape_for
 
 
 def one_worker(row: str, num_microbatches: int = 4) -> Schedule:
@@ -42,10 +45,12 @@ def test_what_is_recomputed_comes_back_for_that_and_side_work_counts() -> None:
     assert row(world) == "0F0 0OFFLOAD0 0X:p 0FREE0 0F1 0RELOAD0 0X:p 0R0 0I0 0B1 0W0"
 
 
-@pytest.mark.parametrize("name", ["dualpipe_v", "stp"])
-def test_nothing_comes_between_the_two_actions_of_a_braid(name: str) -> None:
-    plain = SCHEDULES[name](ScheduleShape(2, 8, 2))
-    assert plain.braids
+@pytest.mark.parametrize("name", SCHEDULES)
+def test_every_schedule_stays_legal(name: str) -> None:
+    # Also those with braids, between whose two actions nothing may come.
+    entry = SCHEDULES[name]
+    shape = shape_for(entry, 4, 8)
+    plain = entry(shape if entry.slicer is None else replace(shape, num_slices=3))
     world = lower(insert_offload(plain, offloadable(plain)))
     assert Kind.OFFLOAD in world.kinds
     assert violations(world) == []
