@@ -10,14 +10,12 @@ from torch import Tensor, nn
 
 from evener.errors import UsageError
 from evener.ir.schedule import Cell
-from evener.modules.slice_context import Past, SliceContext
+from evener.modules.loss import Loss
+from evener.modules.slice_context import TOKENS, Past, SliceContext
 from evener.modules.slice_probe import has_doubtful_layers, require_tokenwise
 from evener.modules.sliced_dropout import SlicedDropout
 from evener.modules.stage import Stage
 from evener.modules.values import Microbatch, Value, flatten, unflatten
-
-TOKENS = 1
-"""The dimension of the tokens, behind that of the samples."""
 
 
 class Slices:
@@ -39,6 +37,7 @@ class Slices:
         self._last = len(slice_tokens) - 1
         self._unproven = {index for index, stage in stages.items() if has_doubtful_layers(stage)}
         self._input_name = input_name
+        self._is_counted = False
         self._dropout = SlicedDropout(nn.ModuleList(stages.values()))
         self._bounds: list[tuple[int, ...]] = []
         self._parts: dict[tuple[int, int | None], Microbatch] = {}
@@ -46,12 +45,13 @@ class Slices:
         self._pasts: dict[tuple[int, int], Past] = {}
         self._contexts: dict[Cell, SliceContext] = {}
 
-    def begin_step(self, microbatches: Sequence[Microbatch]) -> list[tuple[int, ...]]:
+    def begin_step(self, microbatches: Sequence[Microbatch], loss: Loss) -> list[tuple[int, ...]]:
         """Look at the data; returns where each microbatch is cut.
 
-        Raises UsageError, the same on every rank, if it cannot be.
+        Raises UsageError, the same on every rank, if it cannot be, or if the loss does not count
+        tokens.
         """
-        self._bounds = [self._cut(microbatch) for microbatch in microbatches]
+        self._bounds = [self._bounds_of(microbatch) for microbatch in microbatches]
         wrong = [
             _too_short(index, bounds[-1], len(bounds) - 1)
             for index, bounds in enumerate(self._bounds)
@@ -59,7 +59,18 @@ class Slices:
         ]
         if wrong:
             raise UsageError(_CANNOT_SLICE, wrong)
+        if not self._is_counted:
+            self._require_token_loss(loss, microbatches[0])
+            self._is_counted = True
         return self._bounds
+
+    def _require_token_loss(self, loss: Loss, microbatch: Microbatch) -> None:
+        """A loss of whole sequences, such as that of a last token, would be summed k times."""
+        cells = [(0, 0, token_slice) for token_slice in range(len(self._ends) - 1)]
+        counts = [loss.count(self._cut_out(cell, microbatch)) for cell in cells]
+        whole = loss.count(microbatch)
+        if sum(counts) != whole:
+            raise UsageError(_CANNOT_SLICE, [_counts_samples(counts, whole)])
 
     def end_step(self) -> None:
         """Let the data go; nothing may be left over."""
@@ -71,15 +82,17 @@ class Slices:
         """One slice: views of all entries that have the sequences' length, the rest as it is."""
         found = self._parts.get(cell[1:])
         if found is None:
-            offset, num_tokens, length = self._place(cell)
-            found = {
-                name: value.narrow(TOKENS, offset, num_tokens)
-                if isinstance(value, Tensor) and value.shape[TOKENS : TOKENS + 1] == (length,)
-                else value
-                for name, value in microbatch.items()
-            }
-            self._parts[cell[1:]] = found
+            found = self._parts[cell[1:]] = self._cut_out(cell, microbatch)
         return found
+
+    def _cut_out(self, cell: Cell, microbatch: Microbatch) -> Microbatch:
+        offset, num_tokens, length = self._place(cell)
+        return {
+            name: value.narrow(TOKENS, offset, num_tokens)
+            if isinstance(value, Tensor) and value.shape[TOKENS : TOKENS + 1] == (length,)
+            else value
+            for name, value in microbatch.items()
+        }
 
     @contextmanager
     def forward(self, cell: Cell, part: Microbatch) -> Iterator[SliceContext]:
@@ -129,7 +142,7 @@ class Slices:
         offset, end = bounds[token_slice : token_slice + 2]
         return offset, end - offset, bounds[-1]
 
-    def _cut(self, microbatch: Microbatch) -> tuple[int, ...]:
+    def _bounds_of(self, microbatch: Microbatch) -> tuple[int, ...]:
         inputs = microbatch[self._input_name]
         if not isinstance(inputs, Tensor) or inputs.dim() <= TOKENS:
             raise UsageError(_CANNOT_SLICE, [_no_tokens(self._input_name, inputs)])
@@ -174,6 +187,13 @@ def _no_tokens(input_name: str, inputs: Value) -> str:
     return (
         f'"{input_name}" should be a tensor with samples along dimension 0 and tokens along '
         f"dimension 1, but is {found}; give such a one, or plan without slices"
+    )
+
+
+def _counts_samples(counts: list[int], whole: int) -> str:
+    return (
+        f"the loss counts {whole} in a microbatch, but {' + '.join(map(str, counts))} in its "
+        "slices; a loss over slices is a sum over tokens: count tokens, or plan without slices"
     )
 
 

@@ -181,7 +181,7 @@ class TorchEngine:
         self._step = step
         self._signatures = [(step.learns, signature(each)) for each in step.microbatches]
         if self._slices is not None:
-            cuts = self._slices.begin_step(step.microbatches)
+            cuts = self._slices.begin_step(step.microbatches, self._loss)
             self._signatures = list(zip(self._signatures, cuts, strict=True))
         if step.learns != self._is_training:
             self._is_training = step.learns

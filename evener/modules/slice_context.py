@@ -16,6 +16,9 @@ from torch.autograd.function import once_differentiable
 
 from evener.modules.memory_owner import alias
 
+TOKENS = 1
+"""The dimension of the tokens in batches and in what layers exchange; samples are along 0."""
+
 
 class _Slot:
     """What one call of ``extended`` hands on, for all tokens of a sequence.

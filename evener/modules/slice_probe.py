@@ -8,12 +8,11 @@ from torch import Tensor, nn
 
 from evener.errors import UsageError
 from evener.modules.buffers import BufferWatch, put
-from evener.modules.slice_context import Past, SliceContext
+from evener.modules.slice_context import TOKENS, Past, SliceContext
 from evener.modules.sliceable import takes_slice_context
 from evener.modules.stage import Stage
 from evener.modules.values import Microbatch, Value, flatten, unflatten
 
-_TOKENS = 1
 # Far more than rounding, far less than what a token gets from another one.
 _TOLERANCE = {torch.float64: 1e-8, torch.float32: 1e-3}
 _COARSE = 0.1
@@ -94,7 +93,7 @@ class _Probe:
                 )
 
     def _end_of(self, tensor: Tensor) -> Tensor:
-        if tensor.shape[_TOKENS : _TOKENS + 1] == (self._num_tokens,):
+        if tensor.shape[TOKENS : TOKENS + 1] == (self._num_tokens,):
             return tensor[:, self._num_tokens // 2 :]
         return tensor
 

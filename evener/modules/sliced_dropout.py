@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from torch import Tensor, nn
 from torch.nn import functional
 
-from evener.modules.slice_context import SliceContext
+from evener.modules.slice_context import TOKENS, SliceContext
 
 
 class SlicedDropout:
@@ -41,11 +41,11 @@ class SlicedDropout:
         context = self._context
         if context is None or not dropout.training:
             return functional.dropout(x, dropout.p, dropout.training, dropout.inplace)
-        if x.dim() < 2 or x.shape[1] != context.num_tokens:
+        if x.shape[TOKENS : TOKENS + 1] != (context.num_tokens,):
             raise RuntimeError(_not_along_tokens(x, context.num_tokens))
         whole = x.new_ones(x.shape[0], context.sequence_length, *x.shape[2:])
         mask = functional.dropout(whole, dropout.p)
-        return x * mask.narrow(1, context.offset, context.num_tokens)
+        return x * mask.narrow(TOKENS, context.offset, context.num_tokens)
 
 
 class _Forward:

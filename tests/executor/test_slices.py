@@ -41,6 +41,16 @@ class OddTokensLoss:
         return output[counts].square().sum()
 
 
+class TokenSquares:
+    """Squares of everything; each token counts."""
+
+    def count(self, microbatch: dict[str, Any]) -> int:
+        return microbatch["inputs"].shape[:2].numel()
+
+    def total(self, output: Tensor, microbatch: dict[str, Any]) -> Tensor:
+        return output.square().sum()
+
+
 def make() -> list[nn.Module]:
     return [nn.Linear(3, 3), Sum(), nn.Tanh(), Sum()]
 
@@ -120,6 +130,16 @@ def test_data_that_cannot_be_cut_is_refused(tiny: Any, inputs: Tensor, text: str
         assert refusal.startswith("the batch cannot be cut into slices of tokens\n" + text)
 
 
+def test_a_loss_that_counts_samples_is_refused(tiny: Any) -> None:
+    def work(trainer: Trainer) -> None:
+        with pytest.raises(
+            UsageError, match=r"counts 2 in a microbatch, but 2 \+ 2 in its slices; a"
+        ):
+            trainer.step({"inputs": torch.zeros(4, 6, 3)})
+
+    tiny.train(plan_of(tiny, (3, 3)), make, work)
+
+
 def test_outputs_without_tokens_cannot_be_put_together(tiny: Any) -> None:
     class Last(nn.Module):
         def forward(self, x: Tensor) -> Tensor:
@@ -132,7 +152,7 @@ def test_outputs_without_tokens_cannot_be_put_together(tiny: Any) -> None:
         else:
             trainer.evaluate({"inputs": torch.zeros(4, 6, 3)}, outputs=True)
 
-    tiny.train(plan_of(tiny, (3, 3)), lambda: [*[nn.Tanh()] * 3, Last()], work, loss=tiny.loss)
+    tiny.train(plan_of(tiny, (3, 3)), lambda: [*[nn.Tanh()] * 3, Last()], work, loss=TokenSquares())
 
 
 def test_layers_that_cannot_be_sliced_are_refused(tiny: Any) -> None:
@@ -152,6 +172,7 @@ def test_a_block_that_mixes_tokens_without_a_context_is_refused(tiny: Any) -> No
             plan_of(tiny, (3, 3)),
             lambda: [nn.Tanh(), Mixing(), *[nn.Tanh()] * 2],
             lambda trainer: trainer.step({"inputs": torch.ones(4, 6, 3)}),
+            loss=TokenSquares(),
         )
 
 
@@ -167,4 +188,5 @@ def test_a_misuse_of_the_context_names_the_action(tiny: Any) -> None:
             plan_of(tiny, (3, 3)),
             lambda: [Forgetful(), *[nn.Tanh()] * 3],
             lambda trainer: trainer.step({"inputs": torch.zeros(4, 6, 3)}),
+            loss=TokenSquares(),
         )
