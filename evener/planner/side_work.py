@@ -18,6 +18,7 @@ from evener.cost.table import CostTable
 from evener.errors import PlanInfeasible
 from evener.ir.action import Action, Kind
 from evener.ir.passes import lower
+from evener.ir.rules import RULES, Stream
 from evener.ir.schedule import COMPUTE_KINDS, Schedule
 from evener.ir.timeline import Timeline
 from evener.sim.engine import simulate
@@ -168,21 +169,22 @@ def bubbles_of(timeline: Timeline, num_workers: int) -> list[list[Bubble]]:
 
 def _bubbles_of_worker(timeline: Timeline, worker: int) -> list[Bubble]:
     found: list[Bubble] = []
-    last_ns = min(timeline.start_ns, default=0)
+    last_ns = free_ns = min(timeline.start_ns, default=0)
     end_ns = max(timeline.end_ns, default=0)
-    tail_ns = 0
+    updates_ns = 0
     exchanges_ns: list[int] = []
     for action, start, end in timeline.spans(worker):
         if _is_compute(action):
-            found.append(Bubble(len(found), last_ns, start))
-            last_ns, exchanges_ns = end, []
-        elif action.kind is Kind.STEP:
-            tail_ns += end - start
-        elif action.kind is Kind.FREE:
-            last_ns = max(last_ns, end)
+            found.append(Bubble(len(found), free_ns, start))
+            last_ns = free_ns = end
+            updates_ns, exchanges_ns = 0, []
+        elif RULES[action.kind].stream is Stream.COMPUTE:  # it stands before the side work
+            free_ns = max(free_ns, end)
+            updates_ns += end - start
         elif action.kind is Kind.NORM or (action.kind is Kind.REDUCE and action.peer is not None):
-            exchanges_ns.append(start)  # these stand behind the side work
-    limit_ns = min(exchanges_ns, default=end_ns - tail_ns)
+            exchanges_ns.append(start)
+    # Behind the last compute action, side work stands before exchanges and updates.
+    limit_ns = min(exchanges_ns, default=end_ns - updates_ns)
     return [*found, Bubble(len(found), last_ns, limit_ns)]
 
 
@@ -287,13 +289,15 @@ class _State:
         workers = []
         for actions, side_work in zip(self.schedule.workers, inserted, strict=True):
             row: list[Action] = []
-            position = 0
+            position, last = 0, sum(map(_is_compute, actions))
             for action in actions:
                 if _is_compute(action):
-                    row += side_work.get(position, ())
+                    row += (*side_work.get(position, ()), action)
                     position += 1
-                row.append(action)
-            workers.append((*row, *side_work.get(position, ())))
+                    row += side_work.get(last, ()) if position == last else ()
+                else:
+                    row.append(action)
+            workers.append(tuple(row))
         return replace(self.schedule, workers=tuple(workers))
 
 

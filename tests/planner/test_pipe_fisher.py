@@ -7,7 +7,7 @@ from random import Random
 
 import pytest
 
-from evener.cost.table import CostTable
+from evener.cost.table import KIND_INDEX, CostTable
 from evener.errors import PlanInfeasible
 from evener.ir.action import Kind
 from evener.ir.check import violations
@@ -122,10 +122,13 @@ def test_no_unit_is_left_outside_a_bubble_that_could_take_it(name: str, costs_of
     assert sorted(map(str, listed)) == sorted(str(unit.action) for unit in units)
 
 
-@pytest.mark.parametrize("name", ["gpipe", "one_f_one_b", "chimera", "zb_h1"])
+@pytest.mark.parametrize("name", ["gpipe", "one_f_one_b", "chimera", "zb_h1", "pipedream_2bw"])
 def test_a_step_with_side_work_is_as_long_as_without(name: str) -> None:
-    schedule = SCHEDULES[name](ScheduleShape(8, 8))
+    num_updates = 3 if name == "pipedream_2bw" else 1
+    shape = ScheduleShape(8, 8, num_updates=num_updates)
+    schedule = SCHEDULES[name](shape)
     costs = scaled(unequal_costs(8, 8), 1000)
+    costs.time_ns[:, :, KIND_INDEX[Kind.STEP]] = 700
     filling = pipe_fisher(schedule, costs, random_layers(8, 3000), partition=partition_of(8, 1))
     plain = simulate(lower(schedule, clip=True), costs)
     times = {
