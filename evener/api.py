@@ -307,7 +307,7 @@ def _profile_of_another_model(plan: Plan, profile: Profile) -> str:
 
 _NO_MODEL = (
     "the plan cuts microbatches into slices, and what each costs follows from the model; give the "
-    "model too"
+    "model too, on the command line with --model"
 )
 
 

@@ -155,6 +155,7 @@ def _print_result(result: PlanResult) -> None:
             "schedule": plan.schedule.name,
             "replicas": str(plan.replicas),
             "microbatches": f"{plan.schedule.num_microbatches} of {plan.microbatch_size}",
+            **_slices(plan),
             "step time": format_ns(result.objective_ns, digits=4),
             "lower bound": f"{format_ns(result.lower_bound_ns, digits=4)} (gap {result.gap:.1%})",
             "bubble": f"{plan.predicted.bubble_fraction:.1%}",
@@ -200,6 +201,15 @@ def _side_work_row(plan: Plan) -> dict[str, str]:
     steps = "every step" if len(plan.cycle) == 1 else f"every {len(plan.cycle)} steps"
     share = f"{busy_ns / idle_ns:.1%} of the bubble"
     return {"side work": f"{len(pieces) * plan.replicas} pieces {steps}, {share}"}
+
+
+def _slices(plan: Plan) -> dict[str, str]:
+    tokens = plan.slice_tokens
+    return (
+        {}
+        if tokens is None
+        else {"slices": f"{len(tokens)} of {' '.join(map(str, tokens))} tokens"}
+    )
 
 
 def _stage_lines(plan: Plan) -> list[str]:

@@ -46,9 +46,16 @@ def summary_of_plan(plan: Plan, title: str | None = None) -> Summary:
         stage_names=tuple(_layers(plan, first, last) for first, last in plan.partition),
         facts=(
             ("microbatch", f"{plan.microbatch_size} x {plan.sequence_length} tokens"),
+            *_slices(plan),
             ("replicas", str(plan.replicas)),
         ),
     )
+
+
+def _slices(plan: Plan) -> tuple[tuple[str, str], ...]:
+    if plan.slice_tokens is None:
+        return ()
+    return (("tokens of the slices", " ".join(map(str, plan.slice_tokens))),)
 
 
 def _layers(plan: Plan, first: int, end: int) -> str:

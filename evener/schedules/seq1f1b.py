@@ -4,13 +4,11 @@ Sun et al., "Seq1F1B: Efficient Sequence-Level Pipeline Parallelism for Large La
 Training", NAACL 2025 (arXiv 2406.03488), section 3.
 """
 
-from evener.ir.action import Kind
 from evener.ir.schedule import Schedule
-from evener.schedules.alternate import alternate
 from evener.schedules.entry import ScheduleEntry, flushed_pipeline_ns
 from evener.schedules.refusals import refuse, several_chunks_of_slices
 from evener.schedules.shape import ScheduleShape
-from evener.schedules.slices import reversed_units_of, unit_row, units_of
+from evener.schedules.slices import one_f_one_b_of_slices
 
 
 def seq1f1b(shape: ScheduleShape) -> Schedule:
@@ -23,17 +21,7 @@ def seq1f1b(shape: ScheduleShape) -> Schedule:
     Raises ScheduleError for more than one chunk per worker.  Source: Sun et al. 2025, sec. 3.
     """
     refuse("seq1f1b", shape, several_chunks_of_slices)
-    microbatches = range(shape.num_microbatches)
-    units, back = units_of(shape, microbatches), reversed_units_of(shape, microbatches)
-    workers = tuple(
-        alternate(
-            unit_row(stage, Kind.F, units), unit_row(stage, Kind.B, back), in_flight=in_flight
-        )
-        for stage, in_flight in enumerate(_peak_in_flight(shape))
-    )
-    return Schedule(
-        "seq1f1b", shape.num_stages, shape.num_microbatches, workers, num_slices=shape.num_slices
-    )
+    return one_f_one_b_of_slices("seq1f1b", shape, _peak_in_flight(shape))
 
 
 def _peak_in_flight(shape: ScheduleShape) -> tuple[int, ...]:

@@ -5,9 +5,12 @@ come from the slices behind it, so backwards run in reverse inside a microbatch.
 """
 
 from collections.abc import Iterable, Sequence
+from itertools import repeat
 from typing import TypeAlias
 
 from evener.ir.action import Action, Kind
+from evener.ir.schedule import Schedule
+from evener.schedules.alternate import alternate
 from evener.schedules.shape import ScheduleShape
 
 Unit: TypeAlias = tuple[int, int | None]
@@ -28,7 +31,24 @@ def reversed_units_of(shape: ScheduleShape, microbatches: Iterable[int]) -> list
 
 def unit_row(stage: int, kind: Kind, units: Iterable[Unit]) -> list[Action]:
     """One action per unit, in the given order."""
-    return [Action(stage, kind, microbatch, number) for microbatch, number in units]
+    # `map` over the constructor: the planner generates schedules in its inner loop.
+    return list(map(Action, repeat(stage), repeat(kind), *zip(*units, strict=True)))
+
+
+def one_f_one_b_of_slices(name: str, shape: ScheduleShape, in_flight: Sequence[int]) -> Schedule:
+    """1F1B over slices, for stage s on worker s.
+
+    in_flight: per worker, the slices that it holds at most.
+    """
+    microbatches = range(shape.num_microbatches)
+    units, back = units_of(shape, microbatches), reversed_units_of(shape, microbatches)
+    workers = tuple(
+        alternate(unit_row(stage, Kind.F, units), unit_row(stage, Kind.B, back), in_flight=held)
+        for stage, held in enumerate(in_flight)
+    )
+    return Schedule(
+        name, shape.num_stages, shape.num_microbatches, workers, num_slices=shape.num_slices
+    )
 
 
 def _slices(shape: ScheduleShape) -> Sequence[int | None]:

@@ -35,6 +35,28 @@ def test_a_third_of_a_share_is_exact(call) -> None:
     assert rows["interleaved_one_f_one_b"]["makespan"] == 7
 
 
+def test_schedules_of_slices_where_they_are_asked_for(call) -> None:
+    command = "compare --workers 2 --microbatches 2 --chunks 1 --json"
+    assert "seq1f1b" not in {row["schedule"] for row in call(command).json["schedules"]}
+    values = call(f"{command} --slices 3").json
+    rows = {row["schedule"]: row for row in values["schedules"]}
+    # (2 x 3 + 1) slots of a third of 3; worker 0 holds 3 + 1 slices.
+    assert rows["seq1f1b"]["makespan"] == 7
+    assert rows["seq1f1b"]["slices"] == 3
+    assert rows["seq1f1b"]["peak_memory"] == [4 / 3, 1]
+    assert rows["one_f_one_b"]["makespan"] == 9
+    assert values["lower_bound"] == 6  # all work of a worker
+
+
+def test_a_job_with_slices_compares_them(call, here: Path) -> None:
+    with Path("job.toml").open("a") as file:
+        file.write("slices = 2\n")
+    values = call(f"compare {FILES} --chunks 1 --json").json
+    assert {row["slices"] for row in values["schedules"]} == {1, 2}
+    planned = call(f"plan {FILES} --json").json["plan"]
+    assert planned["job"]["slices"] == 2
+
+
 def test_a_cap_moves_schedules_to_the_refused(call) -> None:
     values = call("compare --workers 2 --microbatches 4 --memory 2 --json").json
     assert all(max(row["peak_memory"]) <= 2 for row in values["schedules"])

@@ -5,7 +5,10 @@ from pathlib import Path
 
 import pytest
 
+from evener.ir.plan import Plan
+from evener.ir.text import format_schedule
 from evener.ir.timeline_json import load_timeline
+from evener.schedules import SCHEDULES, ScheduleShape
 
 ONE_F_ONE_B = "simulate --schedule one_f_one_b --stages 4 --microbatches 8"
 OF_PLAN = "plan.json --profile profile.json --cluster cluster.toml"
@@ -104,6 +107,34 @@ def test_the_text_of_a_plan_has_units(call, here: Path) -> None:
     step_ns = json.loads((here / "predicted.json").read_text())["end_ns"]
     assert f"step time       {max(step_ns) / 1e6:.3f} ms" in text
     assert "KiB" in text
+
+
+def test_slices_share_the_times_of_a_microbatch(call, tmp_path: Path) -> None:
+    # Seq1F1B with k slices: 8 x 3 and a bubble of (p-1)(tF+tB)/k = 9 / k; worker 0 holds k + p - 1.
+    command = "simulate --schedule seq1f1b --stages 4 --microbatches 8 --json --slices"
+    for slices, makespan in (1, 33), (2, 28.5), (3, 27), (4, 26.25):
+        values = call(f"{command} {slices}").json
+        assert values["makespan"] == makespan
+        assert values["peak_in_flight"][0] == slices + 3
+    file = tmp_path / "order.txt"
+    schedule = SCHEDULES["seq1f1b"](ScheduleShape(4, 8, num_slices=3))
+    file.write_text(format_schedule(schedule))
+    assert call(f"simulate --schedule {file} --json").json["makespan"] == 27
+
+
+def test_a_plan_of_slices_needs_its_model(call, here: Path) -> None:
+    plan = Plan.load("plan.json")
+    schedule = SCHEDULES["seq1f1b"](ScheduleShape(2, 4, num_slices=2))
+    cut = plan.model_dump() | {"schedule": schedule, "slice_tokens": (5, 3)}
+    Plan(**cut).save("plan.json")
+    values = call(f"simulate {OF_PLAN} --model model.toml --json").json
+    assert values["peak_in_flight"] == [3, 2]
+    answer = call(f"simulate {OF_PLAN}")
+    assert answer.code == 2
+    assert answer.err == (
+        "evener: the plan cuts microbatches into slices, and what each costs follows from the "
+        "model; give the model too, on the command line with --model\n"
+    )
 
 
 def test_schedule_of_another_tool(call, tmp_path):

@@ -7,8 +7,8 @@ from random import Random
 import numpy as np
 import pytest
 
-from evener.cost.table import KIND_INDEX, CostTable
-from evener.executor.emulate import StandIn
+from evener.cost.table import KIND_INDEX, CostTable, SliceCosts
+from evener.executor.emulate import StandIn, measured_costs
 from evener.executor.emulated_clock import (
     Durations,
     SleepClock,
@@ -24,7 +24,7 @@ from evener.ir.passes import lower
 from evener.ir.schedule import MESSAGE_KINDS, Schedule
 from evener.ir.text import parse_action
 from evener.ir.timeline import Timeline
-from evener.schedules import ScheduleShape, gpipe
+from evener.schedules import SCHEDULES, ScheduleShape, gpipe
 from evener.sim import simulate
 from evener.testing.history_engine import Histories, HistoryEngine
 from evener.testing.memory_transport import run_in_memory
@@ -165,3 +165,17 @@ def test_sleeping_collectives_start_with_their_last_member_and_run_beside_comput
     assert simulate(schedule, costs).step_ns == 16 * ms
     played = sleep(schedule, costs)
     assert 16 * ms <= played.step_ns < 32 * ms
+
+
+def test_measured_costs_are_kept_slice_by_slice() -> None:
+    schedule = lower(SCHEDULES["seq1f1b"](ScheduleShape(2, 3, num_slices=3)))
+    plain = CostTable.uniform(2, 2, latency_ns=4)
+    slices = SliceCosts.equal(plain, 3)
+    slices.time_ns[:] += np.arange(1, 4)
+    timeline = simulate(schedule, replace(plain, slices=slices))
+    measured = measured_costs([timeline], plain)
+    assert simulate(schedule, measured) == timeline
+    # B took 2 + 1, 2 + 2 and 2 + 3; all slices together have the median.
+    assert measured.slices is not None
+    assert measured.slices.time_ns[0, 0, KIND_INDEX[Kind.B]].tolist() == [3, 4, 5]
+    assert measured.time_ns[0, 0, KIND_INDEX[Kind.B]] == 4

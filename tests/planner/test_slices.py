@@ -47,7 +47,7 @@ def test_a_plan_of_slices_is_priced_with_its_model(problem, tmp_path):
         api.simulate(*costs)
     assert str(caught.value) == (
         "the plan cuts microbatches into slices, and what each costs follows from the model; give "
-        "the model too"
+        "the model too, on the command line with --model"
     )
     other = problem.model.model_copy(update={"hidden_size": 2})
     with pytest.raises(PlanError, match="but this is model"):

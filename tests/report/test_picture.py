@@ -4,6 +4,9 @@ from dataclasses import replace
 from evener.ir.action import Action, Kind
 from evener.ir.timeline import Timeline
 from evener.report import timeline_svg
+from evener.schedules import SCHEDULES, ScheduleShape
+from evener.sim import simulate
+from evener.testing.worlds import unit_costs
 
 SVG = "{http://www.w3.org/2000/svg}"
 
@@ -59,3 +62,13 @@ def heights(timeline: Timeline) -> list[float]:
     root = ElementTree.fromstring(timeline_svg(timeline))
     bars = [bar for bar in root.iter(f"{SVG}rect") if bar.attrib.get("class") in ("F0", "B0")]
     return [float(bar.attrib["height"]) for bar in bars[:4]]
+
+
+def test_labels_name_the_slice_or_only_the_slice_where_there_is_less_room() -> None:
+    schedule = SCHEDULES["seq1f1b"](ScheduleShape(1, 1, num_slices=2))
+    timeline = simulate(schedule, unit_costs(1, 1))
+    # (width - 74 - 10) / 6 ns: 50 px for a forward have room for five characters, 28 px for three.
+    for width, expected in (384, ["F0.0", "F0.1"]), (252, ["0.0", "0.1"]):
+        root = ElementTree.fromstring(timeline_svg(timeline, width=width))
+        labels = [text.text for text in root.iter(f"{SVG}text")]
+        assert labels[1:3] == expected

@@ -1,6 +1,6 @@
 from evener.ir.plan import Plan, Prediction
 from evener.report import build_report, summary_of_plan
-from evener.schedules import one_f_one_b
+from evener.schedules import SCHEDULES, one_f_one_b
 from evener.schedules.shape import ScheduleShape
 from evener.spec.job import JobSpec
 
@@ -27,6 +27,13 @@ def test_a_plan_names_its_parts() -> None:
     assert summary.stage_names == ("3 layers, embedding_0 to mlp_2", "head_3")
     assert summary.tokens_per_step == 96  # 6 sequences of 16
     assert (summary.status, summary.lower_bound_ns) == ("", None)
+
+
+def test_a_plan_says_where_it_cuts_sequences() -> None:
+    assert "tokens of the slices" not in dict(summary_of_plan(make_plan()).facts)
+    cut = SCHEDULES["seq1f1b"](ScheduleShape(2, 2, num_slices=2))
+    plan = make_plan().model_copy(update={"schedule": cut, "slice_tokens": (10, 6)})
+    assert dict(summary_of_plan(plan).facts)["tokens of the slices"] == "10 6"
 
 
 def test_a_prediction_brings_the_bound_and_the_sentence(predicted) -> None:

@@ -7,12 +7,12 @@ found slice by slice.  The paper also splits the batch in the same way; here mic
 m of them take m times the sum, and their size is the planner's choice.
 """
 
-from itertools import pairwise
+from itertools import combinations, pairwise
 
 import numpy as np
 from numpy.typing import NDArray
 
-from evener.planner.slicing.work import SliceWork
+from evener.planner.slicing.work import SliceWork, boundaries
 
 _NEVER = np.iinfo(np.int64).max // 4
 _MOST_UNITS = 64
@@ -21,24 +21,39 @@ _MOST_UNITS = 64
 def terapipe_slices(work: SliceWork, num_slices: int) -> tuple[int, ...]:
     """The slices, as many as pay off, with the shortest step.
 
-    Lengths are multiples of the grid, or of a coarser one of at most 64 units per sequence.
+    A sequence of more than 64 tokens can be cut between 64 equal parts.
     """
-    grid = max(work.grid, -(-work.num_tokens // _MOST_UNITS))
-    num_units = work.num_tokens // grid
-    if num_units < 2:
-        return (work.num_tokens,)
-    # The first slice has what the grid leaves over.
-    over = work.num_tokens - num_units * grid
-    ends = [0, *(over + grid * unit for unit in range(1, num_units + 1))]
-    latency_ns = np.full((num_units + 1, num_units + 1), _NEVER, dtype=np.int64)
-    for first in range(num_units):
-        for last in range(first + 1, num_units + 1):
-            latency_ns[first, last] = work.latency_ns(ends[first], ends[last] - ends[first])
-    cuts = best_cuts(
+    ends = boundaries(work.num_tokens, min(_MOST_UNITS, work.num_tokens))
+    latency_ns = np.zeros((len(ends), len(ends)), dtype=np.int64)
+    for first, last in combinations(range(len(ends)), 2):
+        latency_ns[first, last] = work.latency_ns(ends[first], ends[last] - ends[first])
+    return slices_from_table(
         latency_ns,
+        num_tokens=work.num_tokens,
         num_stages=work.num_stages,
         num_microbatches=work.num_microbatches,
         most_slices=num_slices,
+    )
+
+
+def slices_from_table(
+    latency_ns: NDArray[np.int64],
+    *,
+    num_tokens: int,
+    num_stages: int,
+    num_microbatches: int,
+    most_slices: int,
+) -> tuple[int, ...]:
+    """Tokens of each slice, for a table of latencies such as ``profiler.slices`` measures.
+
+    latency_ns: see ``best_cuts``, between equal parts of a sequence of ``num_tokens``.
+    """
+    ends = boundaries(num_tokens, len(latency_ns) - 1)
+    cuts = best_cuts(
+        latency_ns,
+        num_stages=num_stages,
+        num_microbatches=num_microbatches,
+        most_slices=most_slices,
     )
     return tuple(ends[last] - ends[first] for first, last in pairwise(cuts))
 

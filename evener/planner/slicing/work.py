@@ -9,7 +9,7 @@ from typing import Protocol
 class SliceWork:
     """A sequence that is to be cut for one pipeline.
 
-    num_tokens: of the sequence. grid: lengths of slices but one are multiples of it.
+    num_tokens: of the sequence.
     num_stages, num_microbatches: of the pipeline.
     flops: (first token, number of tokens) -> operations of the model on such a slice.
     latency_ns: the same -> time of its forward and backward on one stage, what every action costs
@@ -21,7 +21,11 @@ class SliceWork:
     num_microbatches: int
     flops: Callable[[int, int], int]
     latency_ns: Callable[[int, int], int]
-    grid: int = 1
+
+
+def boundaries(num_tokens: int, num_units: int) -> list[int]:
+    """Where a sequence can be cut: the ends of equal parts, 0 included."""
+    return [num_tokens * unit // num_units for unit in range(num_units + 1)]
 
 
 class Slicer(Protocol):
