@@ -102,6 +102,8 @@ def _require_fitting(options: argparse.Namespace, from_flags: bool) -> None:
     """Raise UsageError if flags were given that belong to another way to emulate."""
     if options.clock == "measured" and (from_flags or options.model is None):
         raise UsageError("--clock measured runs a real model; give PLAN and --model FILE")
+    if from_flags and options.model is not None:
+        raise UsageError(_no_model(options.clock))
     if options.unit is not None and not from_flags:
         raise UsageError("--unit is for the times of --schedule; a plan has its times from files")
 
@@ -115,7 +117,7 @@ def _from_flags(options: argparse.Namespace) -> tuple[Schedule, CostTable, "Make
 def _from_files(options: argparse.Namespace) -> tuple[Schedule, CostTable, "MakeEngine | None"]:
     plan = Plan.load(options.plan)
     if options.clock != "measured" and options.model is not None and plan.slice_tokens is None:
-        raise UsageError(f"--clock {options.clock} runs no model; leave --model out")
+        raise UsageError(_no_model(options.clock))
     model = None if options.model is None else read_model(options.model)
     profile, cluster = Profile.load(options.profile), read_cluster(options.cluster)
     costs = costs_of_plan(plan, profile, cluster, model=model)
@@ -163,3 +165,7 @@ def _print(predicted: Timeline, timelines: Sequence[Timeline], options: argparse
         times = 2 * predicted.schedule.num_actions * len(timelines)
         rows["equal times"] = f"{times - differing} of {times} starts and ends"
     print_table(rows)
+
+
+def _no_model(clock: str) -> str:
+    return f"--clock {clock} runs no model; leave --model out"

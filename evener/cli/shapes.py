@@ -97,7 +97,7 @@ def is_from_flags(options: argparse.Namespace) -> bool:
 
     Raises UsageError if it was given in both ways, in half a way or not at all.
     """
-    files = [name for name in (*_FILES, "model") if getattr(options, name) is not None]
+    files = [name for name in _FILES if getattr(options, name) is not None]
     flags = [f"--{name}" for name in SHAPE_FLAGS if getattr(options, name) not in (None, False)]
     if options.schedule is not None:
         if files:

@@ -52,6 +52,8 @@ def add_parser(verbs: Verbs, name: str) -> None:
 
 def run(options: argparse.Namespace) -> int:
     from_flags = is_from_flags(options)
+    if from_flags and options.model is not None:
+        raise UsageError("--schedule stands alone; leave --model out, or leave --schedule out")
     require_writable(options.out)
     if from_flags:
         world = world_from_flags(options)

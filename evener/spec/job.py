@@ -176,12 +176,6 @@ class JobSpec(Spec):
         return value
 
     @model_validator(mode="after")
-    def _slices_are_not_frozen(self) -> Self:
-        if self.slices > 1 and self.freeze is not None:
-            raise Problems([(("slices",), _frozen_slices(self.slices))])
-        return self
-
-    @model_validator(mode="after")
     def _side_work_fits_together(self) -> Self:
         problems = list(side_work_problems(self.side_work))
         if problems:
@@ -202,13 +196,6 @@ class JobSpec(Spec):
         if size != "auto" and self.num_sequences % size:
             raise Problems([(("microbatch_size",), _not_divisible(self.num_sequences, size))])
         return self
-
-
-def _frozen_slices(num_slices: int) -> str:
-    return (
-        f"is {num_slices}, but freeze chooses parameters for whole microbatches; leave one of them "
-        "out"
-    )
 
 
 _NOT_ASYNCHRONOUS = "is given, but asynchronous is false; set asynchronous = true, or leave it out"

@@ -12,7 +12,7 @@ from types import ModuleType
 import pytest
 
 from evener.schedules import ScheduleEntry, ScheduleShape
-from evener.testing.conformance import SHAPES, check_makespan
+from evener.testing.conformance import SHAPES, SLICED_SHAPES, check_makespan
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs/howto/add-a-schedule.md"
@@ -113,4 +113,6 @@ def test_a_broken_promise_reads_as_the_page_says(tree: Path) -> None:
 
 
 def test_the_number_of_shapes() -> None:
-    assert f"for {len(SHAPES)} shapes" in PAGE.read_text(encoding="utf-8")
+    shapes = len((*SHAPES, *SLICED_SHAPES))
+    text = " ".join(PAGE.read_text(encoding="utf-8").split())
+    assert f"for {shapes} shapes, {len(SLICED_SHAPES)} of them with token slices," in text

@@ -1,5 +1,4 @@
 import pytest
-from pydantic import ValidationError
 
 from evener.errors import SpecError, UsageError
 from evener.spec import AdamSpec, FreezeSpec, JobSpec, SgdSpec, SideWorkSpec, parse_toml
@@ -130,15 +129,6 @@ def test_side_work_refused() -> None:
         '  job.toml:8: side_work[1].after: there is no side work "foward" above, and it is neither '
         '"forward" nor "backward"; did you mean "forward"?'
     )
-
-
-def test_slices_and_freezing_do_not_go_together() -> None:
-    assert JobSpec(slices=4).slices == 4
-    with pytest.raises(ValidationError) as caught:
-        JobSpec(slices=4, freeze=FreezeSpec())
-    assert (
-        "is 4, but freeze chooses parameters for whole microbatches; leave one of them out"
-    ) in str(caught.value)
 
 
 def test_asynchronous() -> None:

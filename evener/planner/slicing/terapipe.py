@@ -23,17 +23,18 @@ def terapipe_slices(work: SliceWork, num_slices: int) -> tuple[int, ...]:
 
     A sequence of more than 64 tokens can be cut between 64 equal parts.
     """
-    ends = boundaries(work.num_tokens, min(_MOST_UNITS, work.num_tokens))
+    num_units = max(1, min(_MOST_UNITS, work.num_tokens // work.grid))
+    ends = boundaries(work.num_tokens, num_units, grid=work.grid)
     latency_ns = np.zeros((len(ends), len(ends)), dtype=np.int64)
     for first, last in combinations(range(len(ends)), 2):
         latency_ns[first, last] = work.latency_ns(ends[first], ends[last] - ends[first])
-    return slices_from_table(
+    cuts = best_cuts(
         latency_ns,
-        num_tokens=work.num_tokens,
         num_stages=work.num_stages,
         num_microbatches=work.num_microbatches,
         most_slices=num_slices,
     )
+    return tuple(ends[last] - ends[first] for first, last in pairwise(cuts))
 
 
 def slices_from_table(

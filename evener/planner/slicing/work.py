@@ -9,7 +9,7 @@ from typing import Protocol
 class SliceWork:
     """A sequence that is to be cut for one pipeline.
 
-    num_tokens: of the sequence.
+    num_tokens: of the sequence. grid: slices end at multiples of it, and at the end.
     num_stages, num_microbatches: of the pipeline.
     flops: (first token, number of tokens) -> operations of the model on such a slice.
     latency_ns: the same -> time of its forward and backward on one stage, what every action costs
@@ -21,11 +21,13 @@ class SliceWork:
     num_microbatches: int
     flops: Callable[[int, int], int]
     latency_ns: Callable[[int, int], int]
+    grid: int = 1
 
 
-def boundaries(num_tokens: int, num_units: int) -> list[int]:
-    """Where a sequence can be cut: the ends of equal parts, 0 included."""
-    return [num_tokens * unit // num_units for unit in range(num_units + 1)]
+def boundaries(num_tokens: int, num_units: int, *, grid: int = 1) -> list[int]:
+    """Where a sequence can be cut: the ends of equal parts on a grid, 0 included."""
+    inner = [num_tokens * unit // num_units // grid * grid for unit in range(num_units)]
+    return [*inner, num_tokens]
 
 
 class Slicer(Protocol):

@@ -9,7 +9,7 @@ from evener.planner.slicing.work import SliceWork
 def make_work():
     """make_work(tokens, ...): a token costs 1 and 1 for each token before it, an action 0."""
 
-    def make(num_tokens, *, num_stages=4, num_microbatches=1, overhead_ns=0):
+    def make(num_tokens, *, num_stages=4, num_microbatches=1, overhead_ns=0, grid=1):
         def flops(first, tokens):
             # sum of 1 + i for i from first on
             return tokens + sum(range(first, first + tokens))
@@ -20,6 +20,7 @@ def make_work():
             num_microbatches=num_microbatches,
             flops=flops,
             latency_ns=lambda first, tokens: flops(first, tokens) + overhead_ns,
+            grid=grid,
         )
 
     return make

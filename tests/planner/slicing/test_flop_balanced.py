@@ -25,6 +25,14 @@ def test_long_sequences_are_cut_into_equal_operations(make_work, num_slices):
     assert max(abs(each - part) for each in flops) <= 2_000 * num_slices
 
 
+def test_slices_begin_on_the_grid(make_work):
+    lengths = flop_balanced_slices(make_work(100, grid=8), 4)
+    assert sum(lengths) == 100
+    assert all(length % 8 == 0 for length in lengths[:-1])
+    # 20 tokens have 3 places to begin at: 0, 8 and 16.
+    assert flop_balanced_slices(make_work(20, grid=8), 5) == (8, 8, 4)
+
+
 def test_no_slice_is_empty(make_work):
     assert flop_balanced_slices(make_work(2), 5) == (1, 1)
     assert flop_balanced_slices(make_work(1), 5) == (1,)

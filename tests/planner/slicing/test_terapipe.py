@@ -56,6 +56,8 @@ def test_a_coarser_grid_for_long_sequences(make_work):
     assert sum(lengths) == 640
     assert all(length % 10 == 0 for length in lengths)
     assert list(lengths) == sorted(lengths, reverse=True)
+    # Or 100 tokens on a grid of 8: at most 12 parts.
+    assert all(length % 8 == 0 for length in terapipe_slices(make_work(100, grid=8), 4)[:-1])
 
 
 def test_a_sequence_that_cannot_be_cut(make_work):
