@@ -24,22 +24,22 @@ def make_private(parameters: Sequence[nn.Parameter], others: Iterable[Tensor | N
     created = [parameter for parameter in parameters if parameter.grad is not None]
     if not created:
         return
-    taken = {_memory(tensor) for tensor in others if tensor is not None} - {None}
+    taken = {memory_of(tensor) for tensor in others if tensor is not None} - {None}
     for parameter in created:
         gradient = parameter.grad
         assert gradient is not None, "only created gradients are looked at"
-        memory = _memory(gradient)
+        memory = memory_of(gradient)
         if memory in taken:
             parameter.grad = gradient.clone()
         elif memory is not None:
             taken.add(memory)
 
 
-def _memory(tensor: Tensor) -> int | None:
-    """Where a tensor's storage begins; None if it has no single one (sparse)."""
+def memory_of(tensor: Tensor) -> int | None:
+    """Where a tensor's storage begins; None if it has no single one (sparse), or an empty one."""
     if tensor.layout is not torch.strided:
         return None
-    return tensor.untyped_storage().data_ptr()
+    return tensor.untyped_storage().data_ptr() or None
 
 
 def alias(tensor: Tensor) -> Tensor:

@@ -7,16 +7,19 @@ leave together and come back as views of one.
 
 from collections.abc import Callable, Iterable, Sequence
 from typing import TypeAlias
+from weakref import ref
 
 import torch
 from torch import Tensor
 from torch.autograd.graph import saved_tensors_hooks
 
+from evener.modules.memory_owner import memory_of
+
 
 class _Handle:
     """One saved tensor: itself, or None while it is away, and how it lies in its storage."""
 
-    __slots__ = ("lies", "tensor", "version")
+    __slots__ = ("__weakref__", "lies", "tensor", "version")
 
     def __init__(self, tensor: Tensor) -> None:
         self.tensor: Tensor | None = tensor
@@ -50,7 +53,8 @@ class MovableTensors:
     def __init__(self, on_memory: Callable[[Tensor], None] | None = None) -> None:
         self.inputs: Sequence[Tensor] = ()
         self._on_memory = on_memory
-        self._handles: dict[int, list[_Handle]] = {}  # by where their storage begins
+        # By where their storage begins. Weak: what the forward itself lets go of is not held here.
+        self._handles: dict[int, list[ref[_Handle]]] = {}
         self._leaving: list[list[_Handle]] = []
 
     def recording(self) -> saved_tensors_hooks:
@@ -59,12 +63,12 @@ class MovableTensors:
 
     def pack(self, tensor: Tensor) -> Packed:
         """What autograd (or whoever keeps the tensor) holds in place of it; see ``unpack``."""
-        memory = _memory(tensor)
+        memory = memory_of(tensor)
         if memory is None:
             return tensor
         # Not the tensor itself: that could be what holds the graph, and the graph holds this.
         handle = _Handle(tensor.detach())
-        self._handles.setdefault(memory, []).append(handle)
+        self._handles.setdefault(memory, []).append(ref(handle))
         if self._on_memory is not None:
             self._on_memory(tensor)
         return handle
@@ -72,7 +76,7 @@ class MovableTensors:
     def keep(self, tensors: Iterable[Tensor]) -> None:
         """Never move what shares memory with these: parameters, the batch, what others hold."""
         for tensor in tensors:
-            self._handles.pop(_memory(tensor) or 0, None)
+            self._handles.pop(memory_of(tensor) or 0, None)
 
     def leave(self, num_bytes: int | None) -> list[Tensor]:
         """Choose what leaves: the fewest storages, first saved first, of ``num_bytes`` or more.
@@ -81,7 +85,7 @@ class MovableTensors:
         """
         sources: list[Tensor] = []
         total = 0
-        for handles in self._handles.values():
+        for handles in filter(None, map(_alive, self._handles.values())):
             if num_bytes is not None and total >= num_bytes:
                 break
             storage = handles[0].require_unchanged().untyped_storage()
@@ -95,11 +99,11 @@ class MovableTensors:
 
         Raises RuntimeError if a tensor was changed in place since it was saved.
         """
-        gone = {_memory(handle.require_unchanged()) for own in self._leaving for handle in own}
+        gone = {memory_of(handle.require_unchanged()) for own in self._leaving for handle in own}
         for handle in (handle for own in self._leaving for handle in own):
             handle.tensor = None
         for leaf in self.inputs:
-            if _memory(leaf) in gone:
+            if memory_of(leaf) in gone:
                 leaf.data = leaf.new_zeros(()).expand(leaf.shape)
 
     def come_back(self, tensors: Sequence[Tensor]) -> None:
@@ -116,16 +120,13 @@ def unpack(packed: Packed) -> Tensor:
     return packed.require_unchanged() if isinstance(packed, _Handle) else packed
 
 
+def _alive(handles: Iterable["ref[_Handle]"]) -> list[_Handle]:
+    return [handle for each in handles if (handle := each()) is not None]
+
+
 def _flat(storage: torch.UntypedStorage) -> Tensor:
     empty = torch.empty(0, dtype=torch.uint8, device=storage.device)
     return empty.set_(storage, 0, (storage.nbytes(),), (1,))
-
-
-def _memory(tensor: Tensor) -> int | None:
-    """Where a tensor's storage begins; None if it has no single one, or an empty one."""
-    if tensor.layout is not torch.strided:
-        return None
-    return tensor.untyped_storage().data_ptr() or None
 
 
 _AWAY = "a saved tensor is asked for while it is in host memory: the plan lacks a RELOAD before"
