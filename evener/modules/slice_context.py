@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from evener.modules.memory_owner import alias
+from evener.modules.memory_owner import alias, enter
 
 TOKENS = 1
 """The dimension of the tokens in batches and in what layers exchange; samples are along 0."""
@@ -130,7 +130,8 @@ class SliceContext:
         self._num_calls += 1
         slot.write(own, self.offset)
         if own.requires_grad and torch.is_grad_enabled():
-            self._own.append(own)
+            # Not itself: where its backward leads changes with it, if a layer changes it in place.
+            self._own.append(enter(own))
             self._slots_of_own.append(slot)
             given: Tensor = _Extended.apply(own, slot, self.offset)
         else:

@@ -60,6 +60,24 @@ class Learned(nn.Module):
         return scores.masked_fill(hidden, -torch.inf).softmax(-1) @ values
 
 
+class Changing(nn.Module):
+    """A user's block that goes on to change in place what it has handed on."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(8, 8)
+
+    def forward(
+        self, x: Tensor, documents: Tensor | None = None, slice_context: Any = None
+    ) -> Tensor:
+        y = self.linear(x) * 1
+        before = y.clone()
+        if slice_context is not None:
+            (before,) = slice_context.extended(y, dim=1)
+        y.mul_(3)
+        return y + before.cumsum(1)[:, -x.shape[1] :]
+
+
 def hidden() -> Tensor:
     return torch.randn(2, NUM_TOKENS, 8, generator=torch.Generator().manual_seed(1)).double()
 
@@ -108,9 +126,10 @@ def test_slices_equal_the_whole(kind: str, sizes: Sequence[int]) -> None:
 
 
 @pytest.mark.parametrize("sizes", SIZES)
-def test_a_users_block_takes_part(sizes: Sequence[int]) -> None:
+@pytest.mark.parametrize("kind", [Learned, Changing])
+def test_a_users_block_takes_part(kind: type[nn.Module], sizes: Sequence[int]) -> None:
     torch.manual_seed(0)
-    layer = Learned().double()
+    layer = kind().double()
     theirs = run_whole(copy.deepcopy(layer), None)
     for one, other in zip(run(layer, sizes, None), theirs, strict=True):
         assert torch.allclose(one, other, rtol=0, atol=1e-12)
