@@ -25,6 +25,10 @@ MESSAGES = (*SENDS, Kind.RECV_F, Kind.RECV_B)
 WHOLE_STAGE = (Kind.REDUCE, Kind.NORM, Kind.STEP)
 
 
+# What moves to the host and back, step by step.
+NEEDED_TO_MOVE = {Kind.OFFLOAD: F, Kind.FREE: Kind.OFFLOAD, Kind.RELOAD: Kind.FREE}
+
+
 class Stuck(Exception):
     """The machine cannot go on, or did what it must not do."""
 
@@ -64,6 +68,10 @@ class Worker:
                 return False
             require(action not in self.done)
             self.done.add(action)
+        elif action.kind in NEEDED_TO_MOVE:
+            require(action.peer is None)
+            require(self.has(action, NEEDED_TO_MOVE[action.kind]))
+            self.done.add(action)
         elif action.kind in (Kind.REDUCE, Kind.NORM):
             require(self.gradients_are_there(action))
             self.collectives.append(action)
@@ -90,7 +98,7 @@ class Worker:
             )
         if action.kind is R:
             require(not self.has(action, B, I))
-            return self.has(action, F)
+            return self.has(action, F) and self.is_back(action)
         if action.kind is W:
             return self.has(action, I)
         require(not self.has(action, B, I))
@@ -100,10 +108,15 @@ class Worker:
             self.has(action, F)
             and (last or self.has(after, B, I))
             and (self.has(action, R) or not self.listed(action, R))
+            and self.is_back(action)
             and all(
                 self.reads(B, action.stage, stage, action) for stage in machine.after[action.stage]
             )
         )
+
+    def is_back(self, action: Action) -> bool:
+        """Whether what was moved to the host is here again, if it was moved."""
+        return self.has(action, Kind.RELOAD) or not self.listed(action, Kind.RELOAD)
 
     def reads(self, way: Kind, producer: int, consumer: int, action: Action) -> bool:
         """Whether the tensor of an edge is here: made here, or received."""
@@ -158,6 +171,10 @@ class Machine:
         self.before = {stage: [a for a, b in edges if b == stage] for stage in stages}
         for action in (action for actions in schedule.workers for action in actions):
             self.require_in_range(action)
+        listed = {action for actions in schedule.workers for action in actions}
+        for action in listed:
+            if action.kind is Kind.OFFLOAD:
+                require(listed >= {action._replace(kind=kind) for kind in NEEDED_TO_MOVE})
         self.has_messages = any(a.kind in MESSAGES for actions in schedule.workers for a in actions)
         self.workers = [Worker(self, number) for number in range(len(schedule.workers))]
         self.home: dict[tuple[int, int | None, int | None], set[int]] = defaultdict(set)
