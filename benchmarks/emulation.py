@@ -93,7 +93,7 @@ class World:
         if not self.has_side_work:
             return plain, costs
         num_stages = plain.num_stages
-        sizes = self.random.integers(unit_ns // 8, unit_ns // 4, size=(num_stages, 6)).tolist()
+        sizes = self.random.integers(unit_ns // 4, unit_ns // 2, size=(num_stages, 6)).tolist()
         filling = pipe_fisher(
             self.compute_only,
             costs,

@@ -41,7 +41,7 @@ RECIPES = Path(__file__).parent.parent / "recipes"
 PARTITION = ((0, 9), (9, 10))
 LAYERS = range(1, 10)
 MICROBATCH_SIZE = 2
-OPTIONS = KfacOptions(damping=0.1, decay=0.9, largest=600)
+OPTIONS = KfacOptions(damping=0.1, decay=0.5, largest=600)
 TRIAL_STEPS, WINDOW = 6, 5
 
 
