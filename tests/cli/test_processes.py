@@ -16,7 +16,10 @@ import pytest
 EVENER = [sys.executable, "-m", "evener"]
 PLAN = "plan --model model.toml --cluster cluster.toml --job job.toml --profile profile.json"
 
-SLOW_SEARCH = """
+
+def slow_search(seconds: float) -> str:
+    """A program that is `evener` with so long a break before every plan that it tries."""
+    return f"""
 import sys, time
 from evener.cli import main
 from evener.planner import sweep
@@ -25,7 +28,7 @@ evaluate = sweep._Sweep._evaluate
 
 def slowly(self, *arguments):
     print("one more plan", file=sys.stderr, flush=True)
-    time.sleep(0.2)
+    time.sleep({seconds})
     return evaluate(self, *arguments)
 
 sweep._Sweep._evaluate = slowly
@@ -67,7 +70,7 @@ def test_an_error_of_the_user_is_one_message(command: str, message: str, here: P
 
 
 def test_ctrl_c_gives_the_best_plan_so_far(here: Path) -> None:
-    with started("-c", SLOW_SEARCH, *PLAN.split(), "--json") as process:
+    with started("-c", slow_search(0.2), *PLAN.split(), "--json") as process:
         assert process.stderr is not None
         assert process.stderr.readline() == "one more plan\n"
         process.send_signal(signal.SIGINT)
@@ -79,11 +82,11 @@ def test_ctrl_c_gives_the_best_plan_so_far(here: Path) -> None:
 
 
 def test_a_second_ctrl_c_ends_the_search(here: Path) -> None:
-    with started("-c", SLOW_SEARCH, *PLAN.split(), "--json") as process:
+    with started("-c", slow_search(30), *PLAN.split(), "--json") as process:
         assert process.stderr is not None
         assert process.stderr.readline() == "one more plan\n"
         process.send_signal(signal.SIGINT)
-        time.sleep(0.05)
+        time.sleep(1)  # two signals that arrive at once are one
         process.send_signal(signal.SIGINT)
         out, err = process.communicate(timeout=40)
     assert (process.returncode, out) == (130, "")

@@ -31,6 +31,9 @@ def test_results_come_back_by_rank() -> None:
         rank.store.add("sum", rank.index)
         while int(rank.store.add("sum", 0)) < 3:
             time.sleep(0.001)
+        rank.store.add("seen", 1)
+        while rank.index == 0 and int(rank.store.add("seen", 0)) < 3:  # the store ends with it
+            time.sleep(0.001)
         assert is_launched()
         return rank.index, rank.num_ranks, rank.local_index, os.environ["WORLD_SIZE"]
 
