@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 from evener.errors import ExecutionError
 from evener.ir.action import Action
+from evener.ir.schedule import CELL_KINDS
 
 
 @dataclass(frozen=True)
@@ -56,7 +57,7 @@ def _error(place: Place, what: str) -> ExecutionError:
         f"rank {place.rank} {what}",
         rank=place.rank,
         stage=None if action is None else action.stage,
-        microbatch=None if action is None else action.microbatch,
+        microbatch=_microbatch(action),
         action=None if action is None else str(action),
     )
 
@@ -66,9 +67,14 @@ def _where(place: Place) -> str:
     if action is None:
         return "outside of a step"
     text = f"in {action} (stage {action.stage}"
-    if action.microbatch is not None:
-        text += f", microbatch {action.microbatch}"
+    if _microbatch(action) is not None:
+        text += f", microbatch {_microbatch(action)}"
     text += ")"
     if place.awaited is not None:
         text += f", waiting for {place.awaited}"
     return text
+
+
+def _microbatch(action: Action | None) -> int | None:
+    """None for what has none; an action on a whole stage names its update in its place."""
+    return action.microbatch if action is not None and action.kind in CELL_KINDS else None

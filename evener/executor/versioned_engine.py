@@ -87,7 +87,9 @@ class VersionedEngine:
         updates, version = self._schedule.updates, self._latest[action.stage]
         if updates.stashed:
             update = self._schedule.update_of(action)
+            latest = version
             version = self._first + max(0, update - updates.staleness)
+            assert latest - version <= updates.staleness, f"{action}: its weights are gone"
             self._kept.show(version)
         self.read[action] = version - self._first
 

@@ -12,6 +12,7 @@ from rich.table import Table
 
 from evener.ir.action import Action
 from evener.ir.rules import RULES, Stream
+from evener.ir.schedule import CELL_KINDS
 from evener.ir.timeline import Span, Timeline
 from evener.report.data import ReportData
 from evener.report.figures import time_scale
@@ -47,7 +48,7 @@ def timeline_text(timeline: Timeline, *, width: int = 100, step: str | None = No
     grid = _Grid.of(timeline, max(10, width - margin))
     lanes = [_spans(timeline, worker) for worker in range(num_workers)]
     # What a reader wants to tell apart: the actions on microbatches.
-    cells = [span for lane in lanes for span in lane if span.action.microbatch is not None]
+    cells = [span for lane in lanes for span in lane if span.action.kind in CELL_KINDS]
     several = any(len(stages) > 1 for stages in timeline.schedule.stages_of_worker)
     with_stage = several and all(len(str(span.action)) < grid.room(span) for span in cells)
     is_labelled = all(len(_label(span.action)) <= grid.room(span) for span in cells)

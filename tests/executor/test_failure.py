@@ -30,6 +30,10 @@ OUTSIDE = Place(3)
             lost(WHOLE_STAGE),
             "rank 3 was lost; it was last heard of in 2STEP (stage 2), waiting for 2REDUCE>4",
         ),
+        (
+            hangs(Place(3, parse_action("2STEP4")), 3.0),  # of update 4
+            "rank 3 hangs in 2STEP4 (stage 2): no progress for 3 s",
+        ),
         (lost(OUTSIDE), "rank 3 was lost; it was last heard of outside of a step"),
     ],
 )

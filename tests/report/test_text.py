@@ -11,7 +11,7 @@ from evener.ir.schedule import Schedule
 from evener.ir.timeline import Timeline
 from evener.report import Summary, build_report, render_text, timeline_text
 from evener.report.text import sparkline
-from evener.schedules import interleaved_one_f_one_b, zb_h1
+from evener.schedules import SCHEDULES, interleaved_one_f_one_b, zb_h1
 from evener.schedules.shape import ScheduleShape
 from evener.sim import simulate
 
@@ -41,6 +41,16 @@ def test_unit_times_are_drawn_in_whole_columns() -> None:
         "worker 0 F0--F1--F2--........I0--W0--F3--I1--W1--I2--W2--I3--W3--",
         "worker 1 ....F0--F1--....I0--F2--I1--W0--F3--I2--W1--I3--W2--W3--",
         "worker 2 ........F0--I0--F1--I1--F2--I2--W0--F3--I3--W1--W2--W3--",
+    ]
+
+
+def test_steps_between_two_flushes_take_no_room() -> None:
+    schedule = SCHEDULES["pipedream_2bw"](ScheduleShape(2, 2, num_updates=2))
+    costs = CostTable.uniform(2, 2, forward_ns=1, backward_ns=2)
+    assert timeline_text(simulate(schedule, costs), width=69).splitlines() == [
+        "predicted: 60 columns are 15 ns",
+        "worker 0 F0--F1--........B0------F2--B1------F3--B2------....B3------",
+        "worker 1 ....F0--B0------F1--B1------F2--B2------F3--B3------........",
     ]
 
 
