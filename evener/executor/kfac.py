@@ -1,6 +1,6 @@
 """K-FAC whose work is the plan's side work, as ``planner.pipe_fisher`` places it."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from itertools import count
 
@@ -25,8 +25,8 @@ class KfacSideWork:
     together.  Inputs and output gradients are saved in the first step of each cycle; the gradients
     of every step are multiplied by the newest inverses, after clipping, before the optimizer.
 
-    Raises UsageError if a stage with such layers is on several workers: their covariances would
-    have to be summed, which the executor does not do.
+    Raises UsageError if a stage with such layers is on several workers, if the plan freezes, or if
+    it makes several updates between two flushes.
     """
 
     def __init__(
@@ -36,7 +36,9 @@ class KfacSideWork:
         self._layers = sorted(layers)
         self._options = KfacOptions() if options is None else options
         self._linears: dict[int, list[KfacLinear]] = {}
-        self._require_single_holders()
+        wrong = list(_refusals(plan, self._layers))
+        if wrong:
+            raise UsageError("K-FAC cannot run in the bubbles of this plan", wrong)
 
     @property
     def side_work(self) -> SideWork:
@@ -111,16 +113,6 @@ class KfacSideWork:
             for linear in self._linears.get(layer, ()):
                 linear.precondition()
 
-    def _require_single_holders(self) -> None:
-        groups = self._plan.lowered().workers_of_stage
-        wrong = [
-            _several_holders(stage, groups[stage])
-            for stage, (first, end) in enumerate(self._plan.partition)
-            if len(groups[stage]) > 1 and any(first <= layer < end for layer in self._layers)
-        ]
-        if wrong:
-            raise UsageError("K-FAC cannot run in the bubbles of this plan", wrong)
-
 
 def _order_of_gradients(trainer: Trainer, stage: int) -> list[Action]:
     """The forwards of a stage that run with gradients switched on, in the worker's order."""
@@ -138,6 +130,24 @@ def _order_of_gradients(trainer: Trainer, stage: int) -> list[Action]:
             )
         )
     ]
+
+
+def _refusals(plan: Plan, layers: Sequence[int]) -> Iterator[str]:
+    groups = plan.lowered().workers_of_stage
+    for stage, (first, end) in enumerate(plan.partition):
+        if len(groups[stage]) > 1 and any(first <= layer < end for layer in layers):
+            yield _several_holders(stage, groups[stage])
+    if plan.freezing is not None:
+        yield "it freezes, so some gradients would have no covariance; plan a job without freeze"
+    if plan.schedule.updates.number > 1:
+        yield _several_updates(plan.schedule.updates.number)
+
+
+def _several_updates(number: int) -> str:
+    return (
+        f"it makes {number} updates between two flushes, but a refresh belongs to one; plan a "
+        "schedule that flushes after each"
+    )
 
 
 def _several_holders(stage: int, workers: tuple[int, ...]) -> str:

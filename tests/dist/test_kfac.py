@@ -13,6 +13,7 @@ from evener.executor.launch import Rank, run_workers
 from evener.executor.session import Session
 from evener.executor.train import Trainer, TrainOptions
 from evener.ir.action import Kind
+from evener.ir.freezing import Freezing
 from evener.ir.plan import Plan
 from evener.ir.schedule import Schedule
 from evener.modules.kfac import KfacOptions
@@ -208,12 +209,24 @@ def test_two_processes_do_what_one_does(name: str) -> None:
         assert (found[key] - value).abs().max() <= 1e-10 * value.abs().max(), key
 
 
-def test_a_stage_on_two_workers_is_refused() -> None:
-    plan = with_schedule(SCHEDULES["chimera"](ScheduleShape(2, MICROBATCHES)))
+def test_plans_that_it_does_not_fit_are_refused() -> None:
+    shape = ScheduleShape(2, MICROBATCHES)
+    plan = with_schedule(SCHEDULES["chimera"](shape))
     with pytest.raises(UsageError) as caught:
         KfacSideWork(plan, [0])
     assert str(caught.value) == (
         "K-FAC cannot run in the bubbles of this plan\n"
         "  stage 0 is on workers 0, 1, which would have to sum their covariances; plan with one "
         "worker per stage and one replica"
+    )
+    late = SCHEDULES["pipedream_2bw"](replace(shape, num_updates=2))
+    frozen = with_schedule(SCHEDULES["gpipe"](shape)).model_copy(
+        update={"schedule": late, "freezing": Freezing.uniform(late, 0)}
+    )
+    with pytest.raises(UsageError) as caught:
+        KfacSideWork(frozen, [0])
+    assert caught.value.violations == (
+        "it freezes, so some gradients would have no covariance; plan a job without freeze",
+        "it makes 2 updates between two flushes, but a refresh belongs to one; plan a schedule "
+        "that flushes after each",
     )
