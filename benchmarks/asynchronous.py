@@ -26,15 +26,12 @@ from evener.executor.shared_memory import transport_for
 from evener.executor.text_data import TextTokens, read_text
 from evener.executor.train import Trainer, trainer_connections
 from evener.ir.plan import Plan
-from evener.planner.candidate import Candidate, Shape
-from evener.planner.problem import Problem
-from evener.planner.result import Status
-from evener.planner.sweep import balanced
 from evener.schedules import SCHEDULES, ScheduleShape
 from evener.spec import load_toml
 
 RECIPES = Path(__file__).parent.parent / "recipes"
 NAMES = ("one_f_one_b", "pipedream_2bw", "amdp_2")
+NUM_SEQUENCES = 8  # half of the demo's batch, for time
 MICROBATCH_SIZE = 2
 WINDOW = 20
 FIRST_COMPARED = 50
@@ -53,43 +50,45 @@ class Row:
     losses: dict[int, float]
     band: float
 
+    def __str__(self) -> str:
+        return (
+            f"{self.schedule:16}{self.update_ns / 1e6:7.1f} ms{self.staleness:7}{self.band:8.3f}"
+            + "".join(f"{loss:10.3f}" for loss in self.losses.values())
+        )
+
 
 @dataclass(frozen=True)
-class Race:
-    """What every process does."""
+class Training:
+    """What every process does under one plan."""
 
-    plans: Sequence[Plan]
+    plan: Plan
     model: evener.ModelSpec
     text: TextTokens
     steps: int
 
-    def run(self, rank: Rank) -> list[tuple[list[float], float, int]]:
-        """Per plan, the loss of every update, the median time of one, and the staleness."""
+    def run(self, rank: Rank) -> tuple[list[float], float, int]:
+        """The loss of every update, the median time of one, and the staleness."""
         device = torch.device("cpu")
-        found = [trainer_connections(plan) for plan in self.plans]
+        pairs, groups = trainer_connections(self.plan)
         transport = transport_for(rank, device)(
             rank.store,
             worker=rank.index,
             num_workers=rank.num_ranks,
-            pairs=sorted({pair for pairs, _ in found for pair in pairs}),
-            groups=sorted({group for _, groups in found for group in groups}),
+            pairs=pairs,
+            groups=groups,
             device=device,
         )
-        results = []
-        for plan in self.plans:
-            losses, times, staleness = self._train(Trainer(plan, self.model, transport))
-            results.append((losses, median(times), max(transport.gather(staleness))))
+        losses, times, staleness = self._train(Trainer(self.plan, self.model, transport))
+        staleness = max(transport.gather(staleness))
         transport.close()
-        return results
+        return losses, median(times), staleness
 
     def _train(self, trainer: Trainer) -> tuple[list[float], list[int], int]:
         losses, times, staleness = [], [], 0
         size = trainer.schedule.updates.number
         for first in range(0, self.steps, size):
             steps = range(first, min(first + size, self.steps))
-            results = trainer.steps(
-                [self._batch(trainer.plan, step) for step in steps], timeline=True
-            )
+            results = trainer.steps(list(map(self._batch, steps)), timeline=True)
             losses += [result.loss for result in results]
             timeline = results[0].timeline
             assert timeline is not None
@@ -100,38 +99,40 @@ class Race:
                 staleness = max(staleness, *found)
         return losses, times, staleness
 
-    def _batch(self, plan: Plan, step: int) -> dict[str, torch.Tensor]:
+    def _batch(self, step: int) -> dict[str, torch.Tensor]:
         return self.text.batch(
-            num_sequences=plan.job.num_sequences,
-            sequence_length=plan.sequence_length,
-            seed=plan.job.seed,
+            num_sequences=self.plan.job.num_sequences,
+            sequence_length=self.plan.sequence_length,
+            seed=self.plan.job.seed,
             step=step,
         )
 
 
 def make_plans(model: evener.ModelSpec, updates_per_flush: int) -> list[Plan]:
-    cluster = load_toml(RECIPES / "clusters/local-2.toml", evener.ClusterSpec)
+    """The head on the second worker, all else on the first; without a cap on memory.
+
+    In two directions every worker holds the whole model.
+    """
     job = load_toml(RECIPES / "jobs/demo.toml", evener.JobSpec)
-    # Without a cap on memory: in two directions every worker holds the whole model.
-    job = job.model_copy(update={"memory_cap_bytes": None, "asynchronous": True})
-    profile = evener.measure(model, cluster, job, microbatch_sizes=(MICROBATCH_SIZE,))
-    problem = Problem(model, cluster, job, profile)
+    changes = {"memory_cap_bytes": None, "asynchronous": True}
+    job = job.model_copy(update={**changes, "global_batch_sequences": NUM_SEQUENCES})
+    size = job.num_sequences // MICROBATCH_SIZE
+    num_layers = len(model.layers)
     plans = []
     for name in NAMES:
-        entry = SCHEDULES[name]
-        updates = updates_per_flush if entry.asynchronous else 1
-        sizes = ScheduleShape(2, job.num_sequences // MICROBATCH_SIZE, num_updates=updates)
-        candidate = Candidate(problem, Shape(entry, sizes, MICROBATCH_SIZE, replicas=1))
-        partition = balanced(candidate, with_caps=False)
-        assert partition is not None
-        result = candidate.result(
-            candidate.evaluate(partition),
-            lower_bound_ns=0,
-            status=Status.SEARCHED,
-            runtime_s=0.0,
-            stats={},
+        updates = updates_per_flush if SCHEDULES[name].asynchronous else 1
+        plan = Plan(
+            model=model.name,
+            model_fingerprint=model.fingerprint(),
+            layer_names=tuple(layer.name for layer in model.layers),
+            partition=((0, num_layers - 1), (num_layers - 1, num_layers)),
+            devices=(("cpu:0",), ("cpu:1",)),
+            microbatch_size=MICROBATCH_SIZE,
+            sequence_length=job.sequence_length,
+            job=job,
+            schedule=SCHEDULES[name](ScheduleShape(2, size, num_updates=updates)),
         )
-        plans.append(result.best)
+        plans.append(plan)
     return plans
 
 
@@ -149,29 +150,24 @@ def main() -> int:
     model = load_toml(RECIPES / "models/demo.toml", evener.ModelSpec)
     assert model.vocabulary_size is not None
     text = read_text(Path(sysconfig.get_path("stdlib")), vocabulary_size=model.vocabulary_size)
-    race = Race(make_plans(model, options.updates_per_flush), model, text, options.steps)
-    results = run_workers(race.run, 2, timeout_s=3600.0)[0]
-    synchronous = smooth(results[0][0])
     shown = range(options.steps // 6, options.steps + 1, options.steps // 6)
-    rows = []
-    for plan, (losses, update_ns, staleness) in zip(race.plans, results, strict=True):
+    if not options.json:
+        print(f"{'schedule':16}{'update':>10}{'stale':>7}{'band':>8}", end="")
+        print("".join(f"{f'loss {step}':>10}" for step in shown), flush=True)
+    synchronous: list[float] = []
+    is_wrong = False
+    for plan in make_plans(model, options.updates_per_flush):
+        training = Training(plan, model, text, options.steps)
+        losses, update_ns, staleness = run_workers(training.run, 2, timeout_s=3600.0)[0]
         curve = smooth(losses)
+        synchronous = synchronous or curve
         pairs = list(zip(curve, synchronous, strict=True))[FIRST_COMPARED:]
         band = max((abs(ours - theirs) for ours, theirs in pairs), default=0.0)
         at = {step: curve[step - 1] for step in shown}
-        rows.append(Row(plan.schedule.name, update_ns, staleness, at, band))
-    if options.json:
-        print(json.dumps([asdict(row) for row in rows]))
-    else:
-        print(f"{'schedule':16}{'update':>10}{'stale':>7}{'band':>8}   loss at update", end="")
-        print("".join(f"{step:>8}" for step in shown))
-        for row in rows:
-            losses_text = "".join(f"{loss:8.3f}" for loss in row.losses.values())
-            print(
-                f"{row.schedule:16}{row.update_ns / 1e6:7.1f} ms{row.staleness:7}{row.band:8.3f}"
-                f"{'':17}{losses_text}"
-            )
-    return int(any(row.band > options.band or row.staleness > 1 for row in rows))
+        row = Row(plan.schedule.name, update_ns, staleness, at, band)
+        print(json.dumps(asdict(row)) if options.json else row, flush=True)
+        is_wrong |= row.band > options.band or row.staleness > 1
+    return int(is_wrong)
 
 
 if __name__ == "__main__":

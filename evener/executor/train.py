@@ -108,6 +108,8 @@ class Trainer:
     transport: made for the connections that ``trainer_connections`` lists.
     progress: told what the worker is doing, for whoever watches it.
 
+    versions: the engine that keeps track of weight versions, of an asynchronous plan; else None.
+
     Side work is done in ``step`` only, in turn as the plan's cycle has it. Side tasks run in steps
     inside ``with trainer.side_tasks:``.
 
