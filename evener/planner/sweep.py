@@ -218,10 +218,11 @@ def _sliced_shapes(problem: Problem, refused: list[str]) -> Iterator[Shape]:
 
 
 def _cut(problem: Problem, entry: ScheduleEntry, size: int, replicas: int) -> Iterator[Shape]:
+    assert entry.slicer is not None, "only schedules that cut"
     known = set()
     for most in _slice_counts(problem.job.slices):
         for sizes in _chunked(problem, entry, size, replicas, num_slices=most):
-            tokens = slice_tokens(problem, sizes, entry.slicer or "", microbatch_size=size)
+            tokens = slice_tokens(problem, sizes, entry.slicer, microbatch_size=size)
             shape = Shape(entry, replace(sizes, num_slices=len(tokens)), size, replicas, tokens)
             if len(tokens) > 1 and (sizes.chunks_per_worker, tokens) not in known:
                 known.add((sizes.chunks_per_worker, tokens))
