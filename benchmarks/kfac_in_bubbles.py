@@ -1,10 +1,11 @@
 """K-FAC in the bubbles of the demo: ``python -m benchmarks.kfac_in_bubbles [--steps N]``.
 
-The demo's model trains on the source files of Python's standard library in two processes by 1F1B,
-once with the demo's optimizer (AdamW) alone, and once with gradients preconditioned by K-FAC whose
-covariances and inverses are worked off in the bubbles, where PipeFisher's rule puts them: under the
-times that the first training has taken and that the work takes in a few trial steps. Printed are
-both losses, the steps that K-FAC needs for the loss at which the other ends, and both step times.
+The demo's model trains on the source files of Python's standard library in two processes by GPipe,
+whose bubbles are few and long: once with the demo's optimizer (AdamW) alone, and once with
+gradients preconditioned by K-FAC, whose covariances and inverses are worked off in the bubbles
+where PipeFisher's rule puts them, under the times that the first training has taken and that the work
+takes in a few trial steps. Printed are both losses, the steps that K-FAC needs for the loss at
+which the other ends, and both step times.
 
 Losses are means over 5 steps. Ends with exit code 1 if K-FAC needs as many steps or more.
 """
@@ -32,7 +33,7 @@ from evener.ir.timeline import Timeline
 from evener.modules.kfac import KfacOptions
 from evener.planner.pipe_fisher import PRIORITIES, KfacCosts, kfac_name, pipe_fisher
 from evener.planner.side_work import Filling
-from evener.schedules import ScheduleShape, one_f_one_b
+from evener.schedules import ScheduleShape, gpipe
 from evener.sim.stats import bubbles
 from evener.spec import load_toml
 
@@ -71,7 +72,7 @@ class Demo:
             microbatch_size=MICROBATCH_SIZE,
             sequence_length=self.job.sequence_length,
             job=self.job,
-            schedule=one_f_one_b(ScheduleShape(2, num_microbatches)),
+            schedule=gpipe(ScheduleShape(2, num_microbatches)),
         )
 
     @cached_property
