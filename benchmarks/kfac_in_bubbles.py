@@ -3,8 +3,8 @@
 The demo's model trains on the source files of Python's standard library in two processes by GPipe,
 whose bubbles are few and long: once with the demo's optimizer (AdamW) alone, and once with
 gradients preconditioned by K-FAC, whose covariances and inverses are worked off in the bubbles
-where PipeFisher's rule puts them, under the times that the first training has taken and that the work
-takes in a few trial steps. Printed are both losses, the steps that K-FAC needs for the loss at
+where PipeFisher's rule puts them, under the times that the first training has taken and that the
+work takes in a few trial steps. Printed are both losses, the steps that K-FAC needs for the loss at
 which the other ends, and both step times.
 
 Losses are means over 5 steps. Ends with exit code 1 if K-FAC needs as many steps or more.
