@@ -1,6 +1,6 @@
 """Freezing where it shortens the step: TimelyFreeze's shares against the same share everywhere.
 
-    python -m benchmarks.freezing [--steps 40] [--max-share 0.5] [--json]
+    python -m benchmarks.freezing [--steps 40] [--max-share 0.5] [--clock wall|cpu] [--json]
 
 The demo model is measured and planned; then three contestants take turns, step by step in the same
 processes, so that whatever else the machine does hits all alike: nothing frozen, the mean of the
@@ -239,12 +239,12 @@ class World:
         return Emulation(plan, self.model, costs, steps)
 
 
-def rows(world: World, steps: int) -> Iterator[Row]:
-    for planner in ("sweep", "uniform"):
+def rows(world: World, steps: int, clock: str) -> Iterator[Row]:
+    for planner in ("sweep", "uniform") if clock != "cpu" else ():
         race = Race(world.plan(planner, 2), world.model, steps)
         frozen, times = run_workers(race.run, race.plan.num_workers, timeout_s=900.0)[0]
         yield Row("wall", _name(race.plan), frozen, *(times[name] for name in CONTESTANTS))
-    for num_workers in (2, 4):
+    for num_workers in (2, 4) if clock != "wall" else ():
         emulation = world.emulation(num_workers, steps)
         frozen, times = emulation.run()
         yield Row("cpu", _name(emulation.plan), frozen, *(times[name] for name in CONTESTANTS))
@@ -260,12 +260,13 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--steps", type=int, default=40, help="of each of the three")
     parser.add_argument("--max-share", type=float, default=0.5, help="cap on a stage's mean share")
+    parser.add_argument("--clock", choices=("wall", "cpu", "both"), default="both")
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
     if not options.json:
         print(f"{'clock':6}{'plan':34}{'frozen':>8}", end="")
         print("".join(f"{name:>13}" for name in CONTESTANTS) + f"{'x none':>12}{'x uniform':>12}")
-    for row in rows(World(options.max_share), options.steps):
+    for row in rows(World(options.max_share), options.steps, options.clock):
         text = json.dumps(asdict(row) | {"speed_up": row.speed_up}) if options.json else str(row)
         print(text, flush=True)
     return 0
