@@ -23,20 +23,20 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from statistics import median
 
-import numpy as np
 import torch
 from torch import Tensor
 
+from evener.cost.flops import slice_flops
 from evener.executor.launch import Rank, run_workers
 from evener.executor.live_bytes import LiveBytes
 from evener.executor.shared_memory import transport_for
 from evener.executor.train import Trainer
 from evener.ir.plan import Plan
-from evener.modules.reference import build_layers
-from evener.modules.slice_context import Past, SliceContext
 from evener.planner.slicing.flop_balanced import flop_balanced_slices
-from evener.planner.slicing.terapipe import terapipe_slices
+from evener.planner.slicing.terapipe import slices_from_table
 from evener.planner.slicing.work import SliceWork
+from evener.profiler.options import MeasureOptions
+from evener.profiler.slices import measure_slice_latency
 from evener.schedules import SCHEDULES, ScheduleShape
 from evener.spec.job import JobSpec
 from evener.spec.model import ModelSpec
@@ -138,61 +138,49 @@ def batch_of(plan: Plan) -> dict[str, Tensor]:
 
 
 def work_of(num_tokens: int) -> SliceWork:
-    """What the slicers ask, with latencies fitted to measured ones (TeraPipe, section 3.3)."""
-    # Per token: products with weights, and with the keys of all tokens before it.
-    weights = 2 * WIDTH * (2 * WIDTH + 2 * WIDTH // 4 + 8 * WIDTH)
-    places = [(0, num_tokens // 8), (0, num_tokens // 2), (num_tokens // 2, num_tokens // 8)]
-    places += [(3 * num_tokens // 4, num_tokens // 4), (num_tokens // 4, num_tokens // 4)]
-    rows = [_terms(first, tokens) for first, tokens in places]
-    measured_ns = [_measured_ns(first, tokens) for first, tokens in places]
-    fit, *_ = np.linalg.lstsq(np.array(rows, dtype=float), np.array(measured_ns), rcond=None)
+    """What is asked of slices with equal operations."""
+    spec = model()
+
+    def flops(first: int, tokens: int) -> int:
+        found = (
+            slice_flops(spec, layer.spec, first_token=first, num_tokens=tokens)
+            for layer in spec.layers
+        )
+        return sum(each.matrices + each.products for each in found)
+
     return SliceWork(
         num_tokens=num_tokens,
         num_stages=NUM_WORKERS,
         num_microbatches=1,
-        flops=lambda first, tokens: (
-            tokens * weights + 4 * WIDTH * (tokens * first + tokens * (tokens + 1) // 2)
-        ),
-        latency_ns=lambda first, tokens: max(1, int(fit @ np.array(_terms(first, tokens)))),
+        flops=flops,
+        latency_ns=flops,
         grid=num_tokens // 64,
     )
 
 
-def _terms(first: int, tokens: int) -> list[int]:
-    return [1, tokens, tokens * first + tokens * tokens // 2]
-
-
-def _measured_ns(first: int, tokens: int) -> int:
-    """Forward and backward of a slice through a stage's blocks; the better of two."""
-    blocks = build_layers(model(), layers=range(1, 1 + NUM_BLOCKS // 2)).values()
-    times_ns = []
-    for _ in range(2):
-        past = Past(first + tokens)
-        if first:
-            _through(blocks, past, 0, first)
-        start_ns = time.perf_counter_ns()
-        y, own = _through(blocks, past, first, tokens)
-        torch.autograd.backward([y, *own], [torch.ones_like(each) for each in (y, *own)])
-        times_ns.append(time.perf_counter_ns() - start_ns)
-    return min(times_ns)
-
-
-def _through(
-    blocks: Sequence[torch.nn.Module], past: Past, first: int, tokens: int
-) -> tuple[Tensor, list[Tensor]]:
-    context = SliceContext(past, first, tokens)
-    x = torch.zeros(1, tokens, WIDTH, requires_grad=True)
-    for block in blocks:
-        x = block(x, None, context)
-    return x, context.close()
+def measured_slices(plan: Plan, most_slices: int) -> Lengths:
+    """TeraPipe's, between eighths of the sequence, over latencies that are measured here."""
+    latency_ns = measure_slice_latency(
+        model(),
+        plan.job,
+        microbatch_size=1,
+        num_units=8,
+        options=MeasureOptions(rounds=3, warm_up_rounds=1),
+    )
+    return slices_from_table(
+        latency_ns,
+        num_tokens=plan.sequence_length,
+        num_stages=NUM_WORKERS,
+        num_microbatches=1,
+        most_slices=most_slices,
+    )
 
 
 @dataclass
 class Side:
-    """A trainer of one rank; its gradients of the last step and what was alive."""
+    """A trainer of one rank, and its gradients of the last step."""
 
     trainer: Trainer
-    live: LiveBytes
     batch: dict[str, Tensor]
     gradients: dict[str, Tensor]
 
@@ -203,7 +191,7 @@ class Side:
         trainer.engine.on_gradients = lambda found: gradients.update(
             {name: each.grad.clone() for name, each in found.items() if each.grad is not None}
         )
-        return cls(trainer, LiveBytes(trainer.engine), batch_of(plan), gradients)
+        return cls(trainer, batch_of(plan), gradients)
 
     def step_s(self) -> float:
         """Run a step; all ranks start together. Seconds of the slowest rank."""
@@ -222,6 +210,14 @@ class Side:
         return max(self.trainer.transport.gather(apart / largest))
 
 
+def peak_bytes_of(plan: Plan, transport: object) -> int:
+    """The most bytes of saved activations that are alive on this rank in a step."""
+    side = Side.of(plan, transport)
+    live = LiveBytes(side.trainer.engine)
+    side.step_s()
+    return live.peak_bytes
+
+
 def compare(
     timed: Mapping[str, Lengths], slim: Lengths, num_rounds: int
 ) -> Callable[[Rank], tuple[list[Row], int]]:
@@ -236,9 +232,8 @@ def compare(
             pairs=[(0, 1), (1, 0)],
             groups=[(0, 1)],
         )
-        sides = {
-            name: Side.of(plan_of(name, 1, lengths), transport) for name, lengths in timed.items()
-        }
+        plans = {name: plan_of(name, 1, lengths) for name, lengths in timed.items()}
+        sides = {name: Side.of(plan, transport) for name, plan in plans.items()}
         for side in sides.values():
             side.step_s()
         rounds = [{name: side.step_s() for name, side in sides.items()} for _ in range(num_rounds)]
@@ -249,15 +244,14 @@ def compare(
                 timed[name],
                 step_s=median(each[name] for each in rounds),
                 speedup=median(each["one_f_one_b"] / each[name] for each in rounds),
-                peak_bytes=side.live.peak_bytes,
+                peak_bytes=peak_bytes_of(plans[name], transport),
                 difference=side.difference(whole),
             )
             for name, side in sides.items()
         ]
-        thin = Side.of(plan_of("slimpipe", 2, slim), transport)
-        thin.step_s()
+        peak_bytes = peak_bytes_of(plan_of("slimpipe", 2, slim), transport)
         transport.close()
-        return rows, thin.live.peak_bytes
+        return rows, peak_bytes
 
     return work
 
@@ -270,11 +264,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--json", action="store_true")
     chosen = parser.parse_args(arguments)
     torch.set_num_threads(1)
-    work = work_of(chosen.tokens)
     timed = {
         "one_f_one_b": (chosen.tokens,),
-        "seq1f1b": flop_balanced_slices(work, chosen.slices),
-        "terapipe": terapipe_slices(work, chosen.slices),
+        "seq1f1b": flop_balanced_slices(work_of(chosen.tokens), chosen.slices),
+        "terapipe": measured_slices(plan_of("one_f_one_b", 1, (chosen.tokens,)), chosen.slices),
     }
     slim = (chosen.tokens // chosen.slices,) * chosen.slices
     rows, peak_bytes = run_workers(
