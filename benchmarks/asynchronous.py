@@ -31,8 +31,10 @@ from evener.spec import load_toml
 
 RECIPES = Path(__file__).parent.parent / "recipes"
 NAMES = ("one_f_one_b", "pipedream_2bw", "amdp_2")
-NUM_SEQUENCES = 8  # half of the demo's batch, for time
-MICROBATCH_SIZE = 2
+# Less than the demo's batch, for time.
+NUM_SEQUENCES = 4
+SEQUENCE_LENGTH = 32
+MICROBATCH_SIZE = 1
 WINDOW = 20
 FIRST_COMPARED = 50
 
@@ -115,7 +117,8 @@ def make_plans(model: evener.ModelSpec, updates_per_flush: int) -> list[Plan]:
     """
     job = load_toml(RECIPES / "jobs/demo.toml", evener.JobSpec)
     changes = {"memory_cap_bytes": None, "asynchronous": True}
-    job = job.model_copy(update={**changes, "global_batch_sequences": NUM_SEQUENCES})
+    sizes = {"global_batch_sequences": NUM_SEQUENCES, "sequence_length": SEQUENCE_LENGTH}
+    job = job.model_copy(update={**changes, **sizes})
     size = job.num_sequences // MICROBATCH_SIZE
     num_layers = len(model.layers)
     plans = []
