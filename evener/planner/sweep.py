@@ -15,7 +15,8 @@ from numpy.typing import NDArray
 from evener.cost.memory import model_state_bytes
 from evener.cost.slices import cannot_be_sliced
 from evener.errors import PlanInfeasible, ScheduleError
-from evener.planner.bound import WHOLE, pipeline_bound_ns
+from evener.planner.bound import lower_bound
+from evener.planner.bounds.instance import WHOLE
 from evener.planner.candidate import Candidate, Evaluated, Shape
 from evener.planner.partition.contiguous import Partition, balanced_partition
 from evener.planner.problem import Problem, Progress
@@ -303,18 +304,15 @@ def _lower_bound_ns(problem: Problem) -> int:
         for shape in _whole_shapes(problem)
         if shape.schedule.num_stages <= problem.num_layers and _parameters_fit(problem, shape)
     }
-    bounds_ns = (
-        pipeline_bound_ns(
-            problem.chain_times(size, frozen_ppm=problem.max_share_ppm),
-            num_workers=num_workers,
-            num_microbatches=num_microbatches,
+    instances = [
+        replace(
+            problem.instance(size, num_workers=num_workers, num_microbatches=num_microbatches),
             stage_copies=stage_copies,
-            is_frozen=problem.max_share_ppm > 0,
             first_part=first_part,
         )
         for size, num_workers, num_microbatches, stage_copies in kinds
-    )
-    return min(bounds_ns, default=0)
+    ]
+    return lower_bound(*instances).step_ns if instances else 0
 
 
 def _parameters_fit(problem: Problem, shape: Shape) -> bool:
