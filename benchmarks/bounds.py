@@ -30,8 +30,7 @@ def chain_of(model: str) -> ChainTimes:
         [int((part * 100).quantize(Decimal(1), ROUND_HALF_EVEN)) for part in profile[name]]
         for name in ("E", *profile["pattern"], "L")
     ]
-    forward, input_, weight = np.array(ticks, dtype=np.int64).T
-    return ChainTimes(forward, input_, forward + input_ + weight)
+    return ChainTimes.of_parts(*zip(*ticks, strict=True))
 
 
 def instances() -> Iterator[tuple[dict[str, str], Instance]]:

@@ -10,7 +10,7 @@ from evener.planner.bounds.chain import chain_ns
 from evener.planner.bounds.fill import fill_ns
 from evener.planner.bounds.heavy_layer import heavy_layer_ns
 from evener.planner.bounds.held_memory import held_memory_ns
-from evener.planner.bounds.instance import WHOLE, ChainTimes, Instance
+from evener.planner.bounds.instance import WHOLE, ChainTimes, Instance, quotient_up
 from evener.planner.bounds.load import load_ns
 from evener.planner.bounds.packing import packing_ns
 
@@ -45,7 +45,7 @@ def lower_bound(*instances: Instance) -> Proven:
     first in ``BOUNDS``.
     """
     kinds = [
-        (load_ns(used), -num_used, used)
+        (quotient_up(used.total_work_ns, num_used), -num_used, used)
         for instance in instances
         for num_used in range(1, min(instance.num_workers, instance.most_workers) + 1)
         for used in [replace(instance, num_workers=num_used)]

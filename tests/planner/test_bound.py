@@ -16,11 +16,6 @@ from evener.planner.bounds.instance import ChainTimes, Instance, Memory
 PROFILES = Path(__file__).parents[1] / "data" / "hybrid_profiles.toml"
 
 
-def _chain(forward, input_, weight):
-    forward_ns, input_ns, weight_ns = (np.array(row, np.int64) for row in (forward, input_, weight))
-    return ChainTimes(forward_ns, input_ns, forward_ns + input_ns + weight_ns)
-
-
 def _published(model):
     """Layers of a published profile in ticks of 0.01 ms, each rounded by itself."""
     text = PROFILES.read_text(encoding="utf-8")
@@ -30,19 +25,19 @@ def _published(model):
         [int((part * 100).quantize(Decimal(1), ROUND_HALF_EVEN)) for part in profile[name]]
         for name in names
     ]
-    return _chain(*zip(*ticks, strict=True))
+    return ChainTimes.of_parts(*zip(*ticks, strict=True))
 
 
 def test_pipeline_bound_is_the_largest():
     # load 4 x 24 / 3 = 32; chain 24; head 2 + 80 + 2 = 84
-    chain = _chain([1, 1, 10], [1, 1, 10], [0, 0, 0])
+    chain = ChainTimes.of_parts([1, 1, 10], [1, 1, 10], [0, 0, 0])
     assert pipeline_bound_ns(chain, num_workers=3, num_microbatches=4) == 84
     assert lower_bound(Instance(chain, 3, 4)).proof == "heavy layer"
 
 
 def test_slices_prove_less():
     # The way of a whole microbatch, 18 + 18, is no bound: load 36 / 3, and 1 + 10 + 10 + 1.
-    chain = _chain([4, 4, 10], [4, 4, 10], [0, 0, 0])
+    chain = ChainTimes.of_parts([4, 4, 10], [4, 4, 10], [0, 0, 0])
     part = Fraction(1, 4)
     assert pipeline_bound_ns(chain, num_workers=3, num_microbatches=1, first_part=part) == 24
 
@@ -71,14 +66,14 @@ def test_published_profiles(model, workers, microbatches, message, ticks, proof)
 
 def test_using_all_workers_may_be_worse_than_using_some():
     # One worker alone: 1 x (2 + 2) = 4.  Two workers: two messages of 10 and the same 4.
-    chain = _chain([1, 1], [1, 1], [0, 0])
+    chain = ChainTimes.of_parts([1, 1], [1, 1], [0, 0])
     assert lower_bound(Instance(chain, 2, 1, message_ns=10)).step_ns == 4
 
 
 def test_more_workers_than_layers_are_no_help():
     # two layers of 3 on at most two workers: 4 x 3, after the forward in front and before the way
     # back: 1 + 12 + 1
-    chain = _chain([1, 1], [1, 1], [1, 1])
+    chain = ChainTimes.of_parts([1, 1], [1, 1], [1, 1])
     bounds_ns = {workers: lower_bound(Instance(chain, workers, 4)).step_ns for workers in (2, 9)}
     assert bounds_ns[2] == bounds_ns[9] == 13
 
@@ -86,7 +81,7 @@ def test_more_workers_than_layers_are_no_help():
 def _random_instance(rng):
     layers = rng.randint(2, 9)
     rows = [[rng.randint(0, 30) for _ in range(layers)] for _ in range(3)]
-    instance = Instance(_chain(*rows), rng.randint(1, 5), rng.randint(1, 6))
+    instance = Instance(ChainTimes.of_parts(*rows), rng.randint(1, 5), rng.randint(1, 6))
     held = np.array([rng.randint(0, 9) for _ in range(layers)], np.int64)
     room = rng.randint(20, 200)
     return replace(

@@ -2,9 +2,10 @@
 
 from dataclasses import dataclass
 from fractions import Fraction
+from typing import Self
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 Times = NDArray[np.int64]
 
@@ -25,6 +26,12 @@ class ChainTimes:
     input_ns: Times
     work_ns: Times
     weight_ns: Times | None = None
+
+    @classmethod
+    def of_parts(cls, forward_ns: ArrayLike, input_ns: ArrayLike, weight_ns: ArrayLike) -> Self:
+        """Per layer, times of which the work is the sum."""
+        parts_ns = np.array([forward_ns, input_ns, weight_ns], dtype=np.int64)
+        return cls(parts_ns[0], parts_ns[1], parts_ns.sum(axis=0))
 
     @property
     def rest_ns(self) -> Times:

@@ -23,29 +23,29 @@ class Best:
     Giffler and Thompson, 1960: of all actions that can come next take the one that could end
     first; some action on its worker that can start before that end comes next on this worker.
 
-    worker: [microbatch][layer]. times: forward, input, weight per layer.
+    worker: [microbatch][layer]. times: [worker][forward, input, weight][layer].
     """
 
     worker: list[tuple[int, ...]]
-    times: tuple[list[int], list[int], list[int]]
+    times: list[tuple[list[int], list[int], list[int]]]
     message: int
     best: int
     seen: set = field(default_factory=set)
 
     def __post_init__(self):
-        self.n, self.m = len(self.times[0]), len(self.worker)
+        self.n, self.m = len(self.times[0][0]), len(self.worker)
         # Position of a microbatch on its way: F of layer 0..n-1, then I of layer n-1..0.
         self.way = [(0, layer) for layer in range(self.n)]
         self.way += [(1, layer) for layer in reversed(range(self.n))]
-        lengths = [self.times[kind][layer] for kind, layer in self.way]
+        lengths = [min(own[kind][layer] for own in self.times) for kind, layer in self.way]
         self.tail = [sum(lengths[at:]) for at in range(2 * self.n + 1)]
 
     def solve(self):
-        num_workers = 1 + max(max(row) for row in self.worker)
+        num_workers = len(self.times)
         load = [0] * num_workers
         for row in self.worker:
             for layer, worker in enumerate(row):
-                load[worker] += sum(kind[layer] for kind in self.times)
+                load[worker] += sum(kind[layer] for kind in self.times[worker])
         self._search((0,) * self.m, (0,) * self.m, (0,) * num_workers, (), tuple(load))
         return self.best
 
@@ -55,7 +55,8 @@ class Best:
             twin = k > 0 and self.worker[k] == self.worker[k - 1] and at[k] == at[k - 1] == 0
             if at[k] < 2 * self.n and not twin:  # equal microbatches start in their order
                 kind, layer = self.way[at[k]]
-                yield self.worker[k][layer], arrived[k], self.times[kind][layer], k, None
+                worker = self.worker[k][layer]
+                yield worker, arrived[k], self.times[worker][kind][layer], k, None
         for index, (ready, worker, length) in enumerate(waiting):
             yield worker, ready, length, None, index
 
@@ -89,8 +90,8 @@ class Best:
             at[k], arrived[k] = at[k] + 1, start + length
             if at[k] < 2 * self.n and self.worker[k][self.way[at[k]][1]] != worker:
                 arrived[k] += self.message
-            if kind == 1 and self.times[2][layer]:
-                waiting.append((start + length, worker, self.times[2][layer]))
+            if kind == 1 and self.times[worker][2][layer]:
+                waiting.append((start + length, worker, self.times[worker][2][layer]))
         self._search(tuple(at), tuple(arrived), tuple(free), tuple(sorted(waiting)), tuple(load))
 
 
@@ -117,7 +118,7 @@ def _fastest(times, num_workers, num_microbatches, *, message=0, copies=1):
             if count or other == others[0]
         ]
     for world in worlds:
-        best = Best(world, times, message, best).solve()
+        best = Best(world, [times] * num_workers, message, best).solve()
     return best
 
 
@@ -135,11 +136,6 @@ def _random_times(rng, num_layers, most):
     return forward, input_, weight
 
 
-def _chain(times):
-    forward, input_, weight = (np.array(row, dtype=np.int64) for row in times)
-    return ChainTimes(forward, input_, forward + input_ + weight)
-
-
 @pytest.mark.parametrize("seed", range(40))
 def test_no_bound_is_above_the_best_plan(seed):
     rng = random.Random(seed)
@@ -149,7 +145,7 @@ def test_no_bound_is_above_the_best_plan(seed):
             times = (times[0], times[1], [0] * layers)  # a backward that is never split
         message = rng.choice([0, 0, 1, 3])
         fastest = _fastest(times, workers, microbatches, message=message)
-        instance = Instance(_chain(times), workers, microbatches, message_ns=message)
+        instance = Instance(ChainTimes.of_parts(*times), workers, microbatches, message_ns=message)
         assert lower_bound(instance).step_ns <= fastest, (times, instance)
         assert message or not any(
             bound(instance) > fastest for bound in BOUNDS.values() if workers == 1
@@ -163,5 +159,23 @@ def test_no_bound_is_above_the_best_plan_in_both_directions(seed):
         times = _random_times(rng, layers, 6)
         message = rng.choice([0, 2])
         fastest = _fastest(times, 2, microbatches, message=message, copies=2)
-        instance = Instance(_chain(times), 2, microbatches, stage_copies=2, message_ns=message)
+        instance = Instance(
+            ChainTimes.of_parts(*times), 2, microbatches, stage_copies=2, message_ns=message
+        )
+        assert lower_bound(instance).step_ns <= fastest, (times, instance)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_no_bound_is_above_the_best_plan_on_unequal_workers(seed):
+    rng = random.Random(200 + seed)
+    for layers, microbatches in [(2, 3), (3, 2)]:
+        times = [_random_times(rng, layers, 6) for _ in range(2)]
+        fastest = sum(map(sum, times[0])) * microbatches + 1  # all on the first worker
+        for row in product(range(2), repeat=layers):
+            fastest = Best([row] * microbatches, times, 0, fastest).solve()
+        parts = np.array(times)  # [worker][kind][layer]
+        forward, input_, weight = parts.min(axis=0)
+        work = parts.sum(axis=1)
+        chain = ChainTimes(forward, input_, work.min(axis=0), weight)
+        instance = Instance(chain, 2, microbatches, worker_work_ns=work)
         assert lower_bound(instance).step_ns <= fastest, (times, instance)

@@ -37,7 +37,7 @@ def test_no_schedule_is_faster(entry):
             schedule = entry(shape, pipeline_times(schedule, costs, None))
         step_ns = simulate(lower(schedule), costs).step_ns
         instance = Instance(
-            ChainTimes(forward, input_, forward + input_ + weight),
+            ChainTimes.of_parts(forward, input_, weight),
             workers,
             microbatches,
             stage_copies=entry.stage_copies,
