@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TypeAlias
 
-from evener.cost.build import cost_table
+from evener.cost.build import cost_table, links_of
 from evener.cost.profile import Profile
 from evener.cost.slices import Slicing, layers_of_workers, sliced_costs
 from evener.cost.table import CostTable
@@ -22,6 +22,7 @@ from evener.planner.result import PlanResult, Status
 from evener.planner.side_work import fill_bubbles, units_of_job
 from evener.schedules import ScheduleEntry, ScheduleShape
 from evener.sim.engine import Outcome, simulate_many
+from evener.spec.cluster import Link
 
 Ties: TypeAlias = tuple[tuple[int, int], ...]
 """Pairs of stages that share parameters."""
@@ -91,6 +92,13 @@ class Candidate:
         """Per worker of all replicas."""
         return self.problem.cluster.devices[: self.shape.replicas * self.shape.schedule.num_workers]
 
+    def links(self, num_workers: int) -> dict[tuple[int, int], Link]:
+        """By (source, target), the links between the first workers."""
+        types = self.problem.device_types[:num_workers]
+        return links_of(
+            self.devices[:num_workers], types, self.problem.profile, self.problem.cluster
+        )
+
     @property
     def cap_bytes(self) -> tuple[int, ...]:
         return self.problem.cap_bytes[: len(self.devices)]
@@ -101,7 +109,14 @@ class Candidate:
         Raises ScheduleError if a schedule that adapts to costs finds no order within the caps.
         """
         tied = tied_stages(self.problem.model, partition)
-        schedule = self._schedule_for(partition, tied)
+        return self.judge(partition, self._schedule_for(partition, tied))
+
+    def judge(self, partition: Partition, schedule: Schedule) -> Evaluated:
+        """Simulate one step of a schedule that is not the shape's own, and compare memory.
+
+        schedule: of one replica, compute actions only.
+        """
+        tied = tied_stages(self.problem.model, partition)
         lowered, costs = self._world(schedule, partition, tied)
         (outcome,) = simulate_many(lowered, [costs])
         fits = all(

@@ -175,7 +175,8 @@ def _excess_bytes(problem: Problem, evaluated: Evaluated) -> int:
     return sum(max(0, peak - cap) for peak, cap in pairs)
 
 
-def _replica_counts(problem: Problem, microbatch_size: int) -> list[int]:
+def replica_counts(problem: Problem, microbatch_size: int) -> list[int]:
+    """How many pipelines side by side share devices and microbatches evenly."""
     num_devices = len(problem.cluster.devices)
     num_microbatches = problem.job.num_sequences // microbatch_size
     return [
@@ -197,7 +198,7 @@ def _shapes(problem: Problem, refused: list[str]) -> Iterator[Shape]:
 def _whole_shapes(problem: Problem) -> Iterator[Shape]:
     """Those that cut no microbatches."""
     for size in problem.microbatch_sizes:
-        for replicas in _replica_counts(problem, size):
+        for replicas in replica_counts(problem, size):
             for entry in SCHEDULES.values():
                 if entry.slicer is None:
                     for sizes in _chunked(problem, entry, size, replicas):
@@ -211,7 +212,7 @@ def _sliced_shapes(problem: Problem, refused: list[str]) -> Iterator[Shape]:
     if problem.job.slices == 1 or reasons:
         return
     for size in problem.microbatch_sizes:
-        for replicas in _replica_counts(problem, size):
+        for replicas in replica_counts(problem, size):
             for entry in SCHEDULES.values():
                 if entry.slicer is not None:
                     yield from _cut(problem, entry, size, replicas)
