@@ -8,6 +8,8 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+import numpy as np
+
 from evener.errors import PlanInfeasible
 from evener.planner.bound import pipeline_bound_ns
 from evener.planner.candidate import Candidate, Evaluated, Shape
@@ -25,6 +27,9 @@ from evener.schedules import ScheduleShape
 from evener.schedules.adaptis_greedy import ADAPTIS_GREEDY
 
 _PARTS = 1000
+
+_NUM_TRIES = 4
+"""Searches of one shape if memory is short, see ``_Hunt._keep``."""
 
 _NUM_PLANS_PER_ACTION = 8000
 """Small problems are searched through long before the effort is spent."""
@@ -106,21 +111,32 @@ class _Hunt:
                 break
         plan_actions = 3 * int(world.sizes[1]) * most_stages(world)
         enough = _NUM_PLANS_PER_ACTION * plan_actions**2
-        search = Search(world, min(num_actions, enough), self.seed, self._told)
-        lists = search.run(begins)
-        self.num_judged += search.num_judged
-        if lists is not None:
-            self._keep(candidate, lists[0])
+        for _ in range(_NUM_TRIES):
+            search = Search(world, min(num_actions, enough), self.seed, self._told)
+            lists = search.run(begins)
+            self.num_judged += search.num_judged
+            if lists is None or self._keep(candidate, world, lists[0]) or self.stopped:
+                return
 
     def best(self) -> tuple[Candidate, Evaluated]:
         """The fastest; of equally fast ones the one whose fullest worker holds least."""
         return min(self.found, key=lambda pair: (pair[1].step_ns, max(pair[1].outcome.peak_bytes)))
 
-    def _keep(self, candidate: Candidate, lists: Orders) -> None:
+    def _keep(self, candidate: Candidate, world: World, lists: Orders) -> bool:
+        """Whether the simulator has room for it too; if not, the world gets less.
+
+        Received messages that wait are in the simulator's memory only.
+        """
         schedule = schedule_of(lists, candidate.shape.schedule.num_microbatches)
         evaluated = candidate.judge(partition_of(lists), schedule)
         if not evaluated.over:
             self.found.append((candidate, evaluated))
+            return True
+        num_workers = len(world.cap_bytes)
+        peaks = np.array(evaluated.outcome.peak_bytes[:num_workers])
+        caps = np.array(candidate.cap_bytes[:num_workers])
+        world.cap_bytes[:] -= max(0, int((peaks - caps).max()))
+        return False
 
     def _told(self, share: float, best_ns: int) -> bool:
         if self.found:

@@ -132,7 +132,7 @@ def world_of(candidate: Candidate) -> World:
     kept_bytes = max(world.activation_bytes[-1], world.weight_bytes[-1], world.input_bytes.sum())
     everything_bytes = (
         world.state_bytes[-1]
-        + int(world.sizes[1]) * kept_bytes
+        + int(world.sizes[1]) * (kept_bytes + 2 * world.input_bytes.sum())
         + world.activation_bytes[-1]
         + world.work_bytes.max()
     )

@@ -14,7 +14,7 @@ from evener.spec.job import JobSpec
 from evener.spec.model import ModelSpec
 
 
-def _layer(name, rng):
+def _layer(name, rng, message_bytes):
     forward, input_grad, weight_grad = (rng.randint(1, 30) for _ in range(3))
     return LayerCost(
         layer=name,
@@ -28,8 +28,8 @@ def _layer(name, rng):
         parameter_bytes=4 * rng.randint(0, 5),
         activation_bytes=rng.randint(1, 9),
         weight_gradient_bytes=rng.randint(1, 9),
-        input_bytes=rng.randint(1, 9),
-        output_bytes=rng.randint(1, 9),
+        input_bytes=rng.randint(0, message_bytes),
+        output_bytes=rng.randint(0, message_bytes),
     )
 
 
@@ -37,7 +37,7 @@ def _layer(name, rng):
 def make_candidate():
     """make_candidate(seed, workers=..., microbatches=..., layers=...) -> Candidate."""
 
-    def make(seed, *, workers, microbatches, layers, links=True, overhead_ns=0, **job):
+    def make(seed, *, workers, microbatches, layers, message_bytes=9, overhead_ns=0, **job):
         rng = random.Random(seed)
         names = [f"l{i}" for i in range(layers)]
         model = ModelSpec.model_validate(
@@ -56,19 +56,19 @@ def make_candidate():
             device_type="cpu",
             host="drawn",
             dtype="float32",
-            layers=tuple(_layer(name, rng) for name in names),
+            layers=tuple(_layer(name, rng, message_bytes) for name in names),
             links=tuple(
                 LinkCost(
                     from_device=a,
                     to_device=b,
-                    latency_ns=rng.randint(0, 9) if links else 0,
-                    bytes_per_s=rng.choice([0, 500_000_000, 1_000_000_000]) if links else 0,
+                    latency_ns=rng.randint(0, 9),
+                    bytes_per_s=rng.choice([0, 500_000_000, 1_000_000_000]),
                 )
                 for a in cluster.devices
                 for b in cluster.devices
                 if a != b
             ),
-            step_ns_per_parameter_byte=1.5 if links else 0.0,
+            step_ns_per_parameter_byte=1.5,
             overhead_ns=overhead_ns,
         )
         spec = JobSpec(

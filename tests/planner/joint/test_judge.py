@@ -1,4 +1,7 @@
-"""The judge says what the simulator says of the order that it decides, to the nanosecond."""
+"""The judge says what the simulator says of the order that it decides, to the nanosecond.
+
+And to the byte, but for received messages that wait, which only the simulator knows.
+"""
 
 import numpy as np
 import pytest
@@ -52,7 +55,13 @@ def test_times_are_the_simulators(make_candidate, workers, microbatches):
 @pytest.mark.parametrize("cap_bytes", [900, 1100, 1400])
 def test_caps_are_kept(make_candidate, cap_bytes, recompute):
     candidate = make_candidate(
-        3, workers=2, microbatches=6, layers=8, memory_cap_bytes=cap_bytes, recompute=recompute
+        3,
+        workers=2,
+        microbatches=6,
+        layers=8,
+        message_bytes=0,
+        memory_cap_bytes=cap_bytes,
+        recompute=recompute,
     )
     world = world_of(candidate)
     bench = new_bench(world, most_stages(world))
@@ -69,7 +78,8 @@ def test_caps_are_kept(make_candidate, cap_bytes, recompute):
 
 def test_orders_know_what_they_hold(make_candidate):
     # thirty orders judged without a cap, and then a cap that every second one is over
-    roomy = make_candidate(3, workers=2, microbatches=6, layers=8)
+    sizes = {"workers": 2, "microbatches": 6, "layers": 8, "message_bytes": 0}
+    roomy = make_candidate(3, **sizes)
     world = world_of(roomy)
     bench = new_bench(world, most_stages(world))
     peaks = []
@@ -79,6 +89,6 @@ def test_orders_know_what_they_hold(make_candidate):
         found = roomy.judge(partition_of(orders), schedule_of(orders, 6))
         peaks.append((max(found.outcome.peak_bytes), orders))
     cap_bytes = sorted(peak for peak, _ in peaks)[14]
-    tight = make_candidate(3, workers=2, microbatches=6, layers=8, memory_cap_bytes=cap_bytes)
+    tight = make_candidate(3, **sizes, memory_cap_bytes=cap_bytes)
     for peak, orders in peaks:
         assert holds_too_much(world_of(tight), orders) == (peak > cap_bytes)

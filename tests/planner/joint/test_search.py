@@ -64,3 +64,13 @@ def test_nothing_fits(make_problem):
         "  no worker has room for its layers and one microbatch under any start of the search; use"
         " more devices, a smaller microbatch or recompute"
     )
+
+
+def test_a_plan_that_the_simulator_finds_too_large_is_searched_again(make_candidate):
+    # messages of up to 60 bytes wait in buffers of which the judge knows nothing
+    candidate = make_candidate(
+        1, workers=2, microbatches=5, layers=8, message_bytes=60, memory_cap_bytes=700
+    )
+    result = _plan(candidate.problem)
+    assert max(result.best.predicted.peak_bytes) <= 700
+    assert result.best.schedule.name == "joint"
