@@ -13,6 +13,7 @@ from evener.ir.memory_caps import over_caps
 from evener.ir.passes import lower, replicate
 from evener.ir.plan import Plan, Prediction, tied_stages
 from evener.ir.schedule import Schedule
+from evener.planner.bounds.instance import Instance
 from evener.planner.freezing.plan_freezing import plan_freezing
 from evener.planner.freezing.times import frozen_costs, least_ns
 from evener.planner.partition.contiguous import Partition
@@ -91,6 +92,16 @@ class Candidate:
     def devices(self) -> tuple[str, ...]:
         """Per worker of all replicas."""
         return self.problem.cluster.devices[: self.shape.replicas * self.shape.schedule.num_workers]
+
+    @property
+    def instance(self) -> Instance:
+        """What the lower bounds need to know of one pipeline of this shape."""
+        sizes = self.shape.schedule
+        return self.problem.instance(
+            self.shape.microbatch_size,
+            num_workers=sizes.num_workers,
+            num_microbatches=sizes.num_microbatches,
+        )
 
     def links(self, num_workers: int) -> dict[tuple[int, int], Link]:
         """By (source, target), the links between the first workers."""

@@ -8,7 +8,6 @@ import time
 
 from evener.errors import PlanInfeasible
 from evener.planner.bound import lower_bound
-from evener.planner.bounds.instance import Instance
 from evener.planner.candidate import Candidate, Evaluated, Shape
 from evener.planner.partition.contiguous import uniform_partition
 from evener.planner.problem import Problem, Progress
@@ -34,7 +33,7 @@ def plan_uniform(
         raise PlanInfeasible("uniform 1F1B does not fit", tried[0][1].over)
     candidate, found = min(fitting, key=lambda each: each[1].step_ns)
     progress(len(tried), len(tried), found.step_ns)
-    bound_ns = lower_bound(*(_instance(each) for each, _ in tried)).step_ns
+    bound_ns = lower_bound(*(each.instance for each, _ in tried)).step_ns
     return candidate.result(
         found,
         lower_bound_ns=bound_ns,
@@ -49,15 +48,6 @@ def _evaluate(problem: Problem, microbatch_size: int) -> tuple[Candidate, Evalua
     sizes = ScheduleShape(num_workers, problem.job.num_sequences // microbatch_size)
     candidate = Candidate(problem, Shape(SCHEDULES["one_f_one_b"], sizes, microbatch_size, 1))
     return candidate, candidate.evaluate(uniform_partition(problem.num_layers, num_workers))
-
-
-def _instance(candidate: Candidate) -> Instance:
-    sizes = candidate.shape.schedule
-    return candidate.problem.instance(
-        candidate.shape.microbatch_size,
-        num_workers=sizes.num_workers,
-        num_microbatches=sizes.num_microbatches,
-    )
 
 
 def _too_many_workers(problem: Problem) -> str:

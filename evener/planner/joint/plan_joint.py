@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from evener.errors import PlanInfeasible
-from evener.planner.bound import pipeline_bound_ns
+from evener.planner.bound import lower_bound
 from evener.planner.candidate import Candidate, Evaluated, Shape
 from evener.planner.joint.orders import Orders, partition_of, schedule_of
 from evener.planner.joint.registered import registered_plans
@@ -55,7 +55,7 @@ class JointPlanner:
         """
         start_s = time.monotonic()
         shapes = list(_candidates(problem, one_pipeline=self.one_pipeline))
-        bound_ns = min(map(_bound_ns, shapes))
+        bound_ns = lower_bound(*(each.instance for each in shapes)).step_ns
         hunt = _Hunt(problem, stop, seed, progress, bound_ns)
         # Half of the effort decides between the shapes, if there are several.
         part = self.num_actions if len(shapes) == 1 else self.num_actions // 2 // len(shapes)
@@ -160,17 +160,6 @@ def _candidates(problem: Problem, *, one_pipeline: bool) -> Iterator[Candidate]:
             num_microbatches = problem.job.num_sequences // size // replicas
             sizes = ScheduleShape(num_devices // replicas, num_microbatches)
             yield Candidate(problem, Shape(ADAPTIS_GREEDY, sizes, size, replicas))
-
-
-def _bound_ns(candidate: Candidate) -> int:
-    problem, sizes = candidate.problem, candidate.shape.schedule
-    frozen_ppm = problem.max_share_ppm
-    return pipeline_bound_ns(
-        problem.chain_times(candidate.shape.microbatch_size, frozen_ppm=frozen_ppm),
-        num_workers=sizes.num_workers,
-        num_microbatches=sizes.num_microbatches,
-        is_frozen=frozen_ppm > 0,
-    )
 
 
 _TOO_LARGE = (
