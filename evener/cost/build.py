@@ -64,7 +64,7 @@ def cost_table(
         schedule=schedule,
         types=types,
         stages_on=_stages_on(types, stages, profile, job),
-        links=_links(names, types, profile, cluster),
+        links=links_of(names, types, profile, cluster),
         profile=profile,
         job=job,
         tied=tuple(tied),
@@ -242,7 +242,7 @@ def _stages_on(
     }
 
 
-def _links(
+def links_of(
     devices: Sequence[str], types: Sequence[str], profile: Profile, cluster: ClusterSpec
 ) -> dict[tuple[int, int], Link]:
     """What was measured between two devices, or else between their types, or else is described."""

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TypeAlias
 
-from evener.cost.build import cost_table
+from evener.cost.build import cost_table, links_of
 from evener.cost.host_copies import with_host_copies
 from evener.cost.profile import Profile
 from evener.cost.slices import Slicing, layers_of_workers, shared_bytes, sliced_costs
@@ -14,6 +14,7 @@ from evener.ir.memory_caps import over_caps
 from evener.ir.passes import lower, replicate
 from evener.ir.plan import Plan, Prediction, tied_stages
 from evener.ir.schedule import Schedule
+from evener.planner.bounds.instance import Instance
 from evener.planner.freezing.plan_freezing import plan_freezing
 from evener.planner.freezing.times import frozen_costs, least_ns
 from evener.planner.offload import plan_offload
@@ -24,6 +25,7 @@ from evener.planner.result import PlanResult, Status
 from evener.planner.side_work import fill_bubbles, units_of_job
 from evener.schedules import ScheduleEntry, ScheduleShape
 from evener.sim.engine import Outcome, simulate_many
+from evener.spec.cluster import Link
 
 Ties: TypeAlias = tuple[tuple[int, int], ...]
 """Pairs of stages that share parameters."""
@@ -98,6 +100,23 @@ class Candidate:
         return self.problem.cluster.devices[: self.shape.replicas * self.shape.schedule.num_workers]
 
     @property
+    def instance(self) -> Instance:
+        """What the lower bounds need to know of one pipeline of this shape."""
+        sizes = self.shape.schedule
+        return self.problem.instance(
+            self.shape.microbatch_size,
+            num_workers=sizes.num_workers,
+            num_microbatches=sizes.num_microbatches,
+        )
+
+    def links(self, num_workers: int) -> dict[tuple[int, int], Link]:
+        """By (source, target), the links between the first workers."""
+        types = self.problem.device_types[:num_workers]
+        return links_of(
+            self.devices[:num_workers], types, self.problem.profile, self.problem.cluster
+        )
+
+    @property
     def cap_bytes(self) -> tuple[int, ...]:
         return self.problem.cap_bytes[: len(self.devices)]
 
@@ -117,7 +136,7 @@ class Candidate:
         """
         tied = tied_stages(self.problem.model, partition)
         schedule = self._schedule_for(partition, tied)
-        found = self._simulated(partition, schedule)
+        found = self.judge(partition, schedule)
         if not found.over or not self.problem.job.offload:
             return found
         num_workers = self.shape.schedule.num_workers
@@ -131,7 +150,7 @@ class Candidate:
         )
         if offloading is None:
             return found
-        return self._simulated(partition, offloading.schedule, offloading.num_bytes)
+        return self.judge(partition, offloading.schedule, offloading.num_bytes)
 
     def _shared_bytes(self, partition: Partition) -> tuple[int, ...] | None:
         """Per stage, what slices hold together; None where nothing is cut."""
@@ -141,12 +160,16 @@ class Candidate:
         stages = [layers[first:last] for first, last in partition]
         return shared_bytes(self.problem.profile, slicing, stages)
 
-    def _simulated(
+    def judge(
         self,
         partition: Partition,
         schedule: Schedule,
         offload_bytes: tuple[int, ...] | None = None,
     ) -> Evaluated:
+        """Simulate one step of any schedule, and compare memory with the caps.
+
+        schedule: of one replica, compute actions and offloads only.
+        """
         lowered, costs = self._world(schedule, partition, offload_bytes)
         (outcome,) = simulate_many(lowered, [costs])
         fits = all(

@@ -18,7 +18,8 @@ from evener.ir.passes import lower
 from evener.ir.rules import Resource
 from evener.ir.schedule import Schedule, compute_only
 from evener.ir.timeline import Timeline
-from evener.planner.bound import ChainTimes, pipeline_bound_ns
+from evener.planner.bound import pipeline_bound_ns
+from evener.planner.bounds.instance import ChainTimes
 from evener.planner.candidate import Candidate, Shape
 from evener.planner.freezing.plan_freezing import plan_freezing
 from evener.planner.freezing.times import frozen_costs, least_ns
@@ -154,7 +155,11 @@ class World(Protocol):
         """The model in pieces that no schedule of at most ``num_stages`` stages cuts further."""
 
     def first_part(self, num_slices: int) -> Fraction:
-        """See ``bound.pipeline_bound_ns``, where microbatches are cut in so many slices."""
+        """See ``bounds.Instance``, where microbatches are cut in so many slices."""
+
+    @property
+    def message_ns(self) -> int:
+        """The least time of a message between two workers."""
 
 
 def compare(
@@ -240,6 +245,11 @@ class EqualWorld:
     def first_part(self, num_slices: int) -> Fraction:
         """See ``World``."""
         return Fraction(1, num_slices)
+
+    @property
+    def message_ns(self) -> int:
+        """See ``World``."""
+        return self.latency_ns
 
     def _costs(self, shape: ScheduleShape) -> CostTable:
         parts = shape.chunks_per_worker * shape.num_slices
@@ -338,6 +348,11 @@ class PlannedWorld:
         """See ``World``; a slice may be as short as a token."""
         return Fraction(1) if num_slices == 1 else Fraction(0)
 
+    @property
+    def message_ns(self) -> int:
+        """See ``World``."""
+        return self.problem.message_ns
+
 
 def _shapes(
     world: World, entry: ScheduleEntry, chunks: Sequence[int], num_slices: int
@@ -416,6 +431,7 @@ def _lower_bound_ns(
             num_updates=num_updates,
             stage_copies=copies,
             first_part=first_part,
+            message_ns=world.message_ns,
         )
         for copies, num_updates in kinds
     )

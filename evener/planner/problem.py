@@ -7,10 +7,12 @@ from typing import Protocol
 
 import numpy as np
 
+from evener.cost.build import links_of
+from evener.cost.memory import model_state_bytes
 from evener.cost.profile import LayerCost, LayerKey, Profile
 from evener.errors import PlanInfeasible, ProfileError
 from evener.ir.freezing import WHOLE_PPM
-from evener.planner.bound import ChainTimes
+from evener.planner.bounds.instance import ChainTimes, Instance, Memory, Times
 from evener.planner.result import PlanResult
 from evener.planner.stop import StoppingCriterion
 from evener.spec.cluster import ClusterSpec
@@ -70,6 +72,12 @@ class Problem:
             if wanted in ("auto", size) and self.job.num_sequences % size == 0
         )
 
+    @cached_property
+    def message_ns(self) -> int:
+        """The least latency between two devices."""
+        links = links_of(self.cluster.devices, self.device_types, self.profile, self.cluster)
+        return min((link.latency_ns for link in links.values()), default=0)
+
     def job_with(self, microbatch_size: int) -> JobSpec:
         """The job with its microbatch size decided."""
         return self.job.model_copy(update={"microbatch_size": microbatch_size})
@@ -113,18 +121,64 @@ class Problem:
 
         frozen_ppm: mean share of its parameters that is frozen.
         """
-        rows = [
+        rows = []
+        for device_type in sorted(set(self.device_types)):
+            costs = self.layer_costs(device_type, microbatch_size)
+            forward_ns = np.array([cost.forward_ns for cost in costs], dtype=np.int64)
+            input_ns = np.array([self._input_ns(cost) for cost in costs], dtype=np.int64)
+            work_ns = self._work_ns(device_type, microbatch_size, frozen_ppm)
+            rows.append((forward_ns, input_ns, work_ns, work_ns - forward_ns - input_ns))
+        return ChainTimes(*np.array(rows).min(axis=0))
+
+    def instance(
+        self,
+        microbatch_size: int,
+        *,
+        num_workers: int,
+        num_microbatches: int,
+        offloads: bool = False,
+    ) -> Instance:
+        """What lower bounds need to know of a pipeline on the first devices of the cluster.
+
+        offloads: whether activations may leave the worker; then, as where they are recomputed,
+            memory does not limit how many microbatches are under way.
+        """
+        types, frozen_ppm = self.device_types[:num_workers], self.max_share_ppm
+        holds_all = self.job.recompute == "none" and not offloads
+        work_ns = [self._work_ns(each, microbatch_size, frozen_ppm) for each in types]
+        return Instance(
+            self.chain_times(microbatch_size, frozen_ppm=frozen_ppm),
+            num_workers,
+            num_microbatches,
+            is_frozen=frozen_ppm > 0,
+            message_ns=self.message_ns,
+            worker_work_ns=None if len(set(types)) == 1 else np.array(work_ns),
+            memory=self._memory(microbatch_size, num_workers) if holds_all else None,
+        )
+
+    def _memory(self, microbatch_size: int, num_workers: int) -> Memory:
+        rows = [self.layer_costs(each, microbatch_size) for each in sorted(set(self.device_types))]
+        held_bytes = np.array([[cost.activation_bytes for cost in row] for row in rows])
+        shared = self.model.tied_layers
+        always_bytes = sum(
+            model_state_bytes(cost.parameter_bytes, self.profile.dtype, self.job)
+            for layer, cost in enumerate(rows[0])
+            if shared is None or layer != shared[1]  # its matrix is the embedding's
+        )
+        return Memory(held_bytes.min(axis=0), sum(self.cap_bytes[:num_workers]) - always_bytes)
+
+    def _work_ns(self, device_type: str, microbatch_size: int, frozen_ppm: int) -> Times:
+        """Per layer, the least that forward and backward cost a worker of the type."""
+        return np.array(
             [
-                (
-                    cost.forward_ns,
-                    min(cost.input_grad_ns, cost.backward_ns) + self._recompute_ns(cost),
-                    cost.forward_ns + self.backward_ns(cost, frozen_ppm=frozen_ppm),
-                )
+                cost.forward_ns + self.backward_ns(cost, frozen_ppm=frozen_ppm)
                 for cost in self.layer_costs(device_type, microbatch_size)
-            ]
-            for device_type in sorted(set(self.device_types))
-        ]
-        return ChainTimes(*np.array(rows, dtype=np.int64).min(axis=0).T)
+            ],
+            dtype=np.int64,
+        )
+
+    def _input_ns(self, cost: LayerCost) -> int:
+        return min(cost.input_grad_ns, cost.backward_ns) + self._recompute_ns(cost)
 
     def _recompute_ns(self, cost: LayerCost) -> int:
         return 0 if self.job.recompute == "none" else cost.recompute_ns

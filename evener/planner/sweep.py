@@ -15,7 +15,8 @@ from numpy.typing import NDArray
 from evener.cost.memory import model_state_bytes
 from evener.cost.slices import cannot_be_sliced
 from evener.errors import PlanInfeasible, ScheduleError
-from evener.planner.bound import WHOLE, pipeline_bound_ns
+from evener.planner.bound import lower_bound
+from evener.planner.bounds.instance import WHOLE, Instance, quotient_up
 from evener.planner.candidate import Candidate, Evaluated, Shape
 from evener.planner.partition.contiguous import Partition, balanced_partition
 from evener.planner.problem import Problem, Progress
@@ -175,7 +176,8 @@ def _excess_bytes(problem: Problem, evaluated: Evaluated) -> int:
     return sum(max(0, peak - cap) for peak, cap in pairs)
 
 
-def _replica_counts(problem: Problem, microbatch_size: int) -> list[int]:
+def replica_counts(problem: Problem, microbatch_size: int) -> list[int]:
+    """How many pipelines side by side share devices and microbatches evenly."""
     num_devices = len(problem.cluster.devices)
     num_microbatches = problem.job.num_sequences // microbatch_size
     return [
@@ -197,7 +199,7 @@ def _shapes(problem: Problem, refused: list[str]) -> Iterator[Shape]:
 def _whole_shapes(problem: Problem) -> Iterator[Shape]:
     """Those that cut no microbatches."""
     for size in problem.microbatch_sizes:
-        for replicas in _replica_counts(problem, size):
+        for replicas in replica_counts(problem, size):
             for entry in offered(SCHEDULES.values(), asynchronous=problem.job.asynchronous):
                 if entry.slicer is None:
                     for sizes in _chunked(problem, entry, size, replicas):
@@ -211,7 +213,7 @@ def _sliced_shapes(problem: Problem, refused: list[str]) -> Iterator[Shape]:
     if problem.job.slices == 1 or reasons:
         return
     for size in problem.microbatch_sizes:
-        for replicas in _replica_counts(problem, size):
+        for replicas in replica_counts(problem, size):
             for entry in SCHEDULES.values():
                 if entry.slicer is not None:
                     yield from _cut(problem, entry, size, replicas)
@@ -307,17 +309,20 @@ def _lower_bound_ns(problem: Problem) -> int:
         for shape in _whole_shapes(problem)
         if shape.schedule.num_stages <= problem.num_layers and _parameters_fit(problem, shape)
     }
-    bounds_ns = (
-        pipeline_bound_ns(
-            problem.chain_times(size, frozen_ppm=problem.max_share_ppm),
+    instances: dict[int, list[Instance]] = {}  # by updates between two flushes
+    for size, num_workers, num_microbatches, num_updates, stage_copies in kinds:
+        instance = problem.instance(
+            size,
             num_workers=num_workers,
-            num_microbatches=num_microbatches,
-            num_updates=num_updates,
-            stage_copies=stage_copies,
-            is_frozen=problem.max_share_ppm > 0,
-            first_part=first_part,
+            num_microbatches=num_microbatches * num_updates,
+            offloads=problem.job.offload,
         )
-        for size, num_workers, num_microbatches, num_updates, stage_copies in kinds
+        instances.setdefault(num_updates, []).append(
+            replace(instance, stage_copies=stage_copies, first_part=first_part)
+        )
+    bounds_ns = (
+        quotient_up(lower_bound(*of_runs).step_ns, num_updates)
+        for num_updates, of_runs in instances.items()
     )
     return min(bounds_ns, default=0)
 

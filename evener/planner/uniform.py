@@ -7,7 +7,7 @@ the measured microbatch sizes.
 import time
 
 from evener.errors import PlanInfeasible
-from evener.planner.bound import pipeline_bound_ns
+from evener.planner.bound import lower_bound
 from evener.planner.candidate import Candidate, Evaluated, Shape
 from evener.planner.partition.contiguous import uniform_partition
 from evener.planner.problem import Problem, Progress
@@ -33,7 +33,7 @@ def plan_uniform(
         raise PlanInfeasible("uniform 1F1B does not fit", tried[0][1].over)
     candidate, found = min(fitting, key=lambda each: each[1].step_ns)
     progress(len(tried), len(tried), found.step_ns)
-    bound_ns = min(_bound_ns(each) for each, _ in tried)
+    bound_ns = lower_bound(*(each.instance for each, _ in tried)).step_ns
     return candidate.result(
         found,
         lower_bound_ns=bound_ns,
@@ -48,16 +48,6 @@ def _evaluate(problem: Problem, microbatch_size: int) -> tuple[Candidate, Evalua
     sizes = ScheduleShape(num_workers, problem.job.num_sequences // microbatch_size)
     candidate = Candidate(problem, Shape(SCHEDULES["one_f_one_b"], sizes, microbatch_size, 1))
     return candidate, candidate.evaluate(uniform_partition(problem.num_layers, num_workers))
-
-
-def _bound_ns(candidate: Candidate) -> int:
-    sizes, frozen_ppm = candidate.shape.schedule, candidate.problem.max_share_ppm
-    return pipeline_bound_ns(
-        candidate.problem.chain_times(candidate.shape.microbatch_size, frozen_ppm=frozen_ppm),
-        num_workers=sizes.num_workers,
-        num_microbatches=sizes.num_microbatches,
-        is_frozen=frozen_ppm > 0,
-    )
 
 
 def _too_many_workers(problem: Problem) -> str:

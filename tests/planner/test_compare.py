@@ -53,8 +53,8 @@ def test_a_share_is_cut_into_stages():
         == tuple(count * 2 // row.shape.chunks_per_worker for count in row.peak_in_flight)
         for row in found.compared
     )
-    # a piece of 3: load 12; 3 pieces in front: 3 x 1 + 2 x 3
-    assert found.lower_bound_ns == 12
+    # a piece of 3: work 24, and one worker waits for the first F of 1: 25 / 2
+    assert found.lower_bound_ns == 13
 
 
 def test_latency():
@@ -108,7 +108,7 @@ def test_a_model_is_cut_for_each_schedule(make_problem):
     assert [(row.step_ns, row.message_bytes) for row in found.compared] == [(27, 240), (30, 80)]
     (refused,) = found.refused
     assert refused.reason == "needs 6 layers or more, the model has 4"
-    assert found.lower_bound_ns == 24  # load: 4 x 12 / 2
+    assert found.lower_bound_ns == 25  # work 4 x 12, and one worker waits for the first F of 1
 
 
 def test_a_model_that_does_not_fit(make_problem):

@@ -1,0 +1,1 @@
+"""Partition, placement and schedule searched together: annealing, with a compiled judge."""

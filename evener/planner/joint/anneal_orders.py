@@ -1,0 +1,115 @@
+"""Simulated annealing over orders: actions of the longest chain change places in their lists."""
+
+from math import log
+
+import numpy as np
+
+from evener.compiled import compiled
+from evener.planner.joint.orders import Deck, Orders, holds_too_much, play, trace
+from evener.planner.joint.random_numbers import below, unit
+from evener.planner.joint.world import NEVER, Int, World
+
+
+@compiled
+def anneal_orders(
+    world: World,
+    pair: tuple[Orders, Orders],
+    deck: Deck,
+    seed: np.ndarray,
+    found_ns: Int,
+    cooling: tuple[float, float, int],
+) -> None:
+    """Like ``anneal``; pair: the current lists and the best ones."""
+    current, best = pair
+    hot_ns, cold_ns, num_judged = cooling
+    limited = world.cap_bytes[0] < NEVER
+    play(world, current, deck, NEVER)
+    trace(world, current, deck)
+    for number in range(num_judged):
+        heat_ns = hot_ns * (cold_ns / hot_ns) ** (number / num_judged)
+        limit_ns = found_ns[0] + int(-log(unit(seed)) * heat_ns)
+        boundary = below(seed, 16) == 0 and len(current.worker) > 1
+        if boundary:
+            first, last, step = _draw_boundaries(current, seed)
+            if step == 0:
+                continue
+            _shift(current, first, last, step)
+        else:
+            worker, source, target = _draw_places(world, current, deck, seed)
+            if source == target:
+                continue
+            _put(current, worker, source, target)
+        step_ns = play(world, current, deck, limit_ns)
+        if step_ns < NEVER and limited and holds_too_much(world, current):
+            step_ns = NEVER
+        if step_ns >= NEVER:
+            if boundary:
+                _shift(current, first, last, -step)
+            else:
+                _put(current, worker, target, source)
+            continue
+        trace(world, current, deck)
+        found_ns[0] = step_ns
+        if step_ns < found_ns[1]:
+            found_ns[1] = step_ns
+            best.cut[:] = current.cut
+            best.action[:] = current.action
+
+
+@compiled
+def _draw_boundaries(orders: Orders, seed: np.ndarray) -> tuple[int, int, int]:
+    """Boundaries side by side that move by one layer; a step of 0 if there is no room."""
+    count, cut = len(orders.worker), orders.cut
+    first = 1 + below(seed, count - 1)
+    last = first
+    while last + 1 < count and below(seed, 2) == 0:
+        last += 1
+    step = 2 * below(seed, 2) - 1
+    has_room = cut[last] + 1 < cut[last + 1] if step > 0 else cut[first] - 1 > cut[first - 1]
+    return first, last, step if has_room else 0
+
+
+@compiled
+def _shift(orders: Orders, first: int, last: int, step: int) -> None:
+    for boundary in range(first, last + 1):
+        orders.cut[boundary] += step
+
+
+@compiled
+def _draw_places(
+    world: World, orders: Orders, deck: Deck, seed: np.ndarray
+) -> tuple[int, int, int]:
+    """A worker, the place of an action and its new place; equal places if that changes nothing.
+
+    Mostly an action of the longest chain, in front of some that stand before it, or behind some.
+    """
+    if below(seed, 8) == 0:
+        worker = below(seed, world.sizes[0])
+        if orders.length[worker] == 0:
+            return worker, 0, 0
+        place = below(seed, orders.length[worker])
+    else:
+        drawn = below(seed, deck.num_critical[0])
+        worker, place = deck.critical[drawn, 0], deck.critical[drawn, 1]
+    distance = 1
+    while distance < 16 and below(seed, 3) > 0:
+        distance += 1
+    target = place - distance if below(seed, 2) == 0 else place + distance
+    target = min(max(target, 0), orders.length[worker] - 1)
+    low, high = min(place, target), max(place, target)
+    own = orders.action[worker, place]
+    for other in range(low, high + 1):
+        if orders.action[worker, other] != own:
+            return worker, place, target
+    return worker, place, place
+
+
+@compiled
+def _put(orders: Orders, worker: int, source: int, target: int) -> None:
+    """Move one action; those in between give way."""
+    row = orders.action[worker]
+    moved = row[source]
+    step = 1 if target > source else -1
+    for place in range(source, target, step):
+        row[place] = row[place + step]
+    row[target] = moved

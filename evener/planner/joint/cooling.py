@@ -1,0 +1,83 @@
+"""One cooling of either half of the search, in parts, so that a stop never waits long."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from evener.planner.joint.anneal import anneal
+from evener.planner.joint.anneal_orders import anneal_orders
+from evener.planner.joint.judge import new_bench
+from evener.planner.joint.orders import Orders, new_deck
+from evener.planner.joint.starts import most_stages
+from evener.planner.joint.state import State, copy_state, empty_state
+from evener.planner.joint.world import Int, World
+
+_PER_PART = 1 << 20
+"""Actions to be scheduled between two looks at the clock: some tens of milliseconds."""
+
+
+@dataclass(frozen=True)
+class Cooling:
+    """hot, cold: how much longer a step may become by one move, relative to the first, on average.
+
+    num_actions: how many may be scheduled in all. seed: of the random numbers.
+    """
+
+    hot: float
+    cold: float
+    num_actions: int
+    seed: tuple[int, ...]
+
+    def parts(self, step_ns: int, num_actions: int) -> Iterator[tuple[float, float, int]]:
+        """For each part the heat (ns) at its begin and end, and how many plans to judge.
+
+        num_actions: of one plan.
+        """
+        left = total = max(1, self.num_actions // num_actions)
+        while left > 0:
+            now = min(left, max(1, _PER_PART // num_actions))
+            begin, end = (1 - rest / total for rest in (left, left - now))
+            ratio = self.cold / self.hot
+            yield step_ns * self.hot * ratio**begin, step_ns * self.hot * ratio**end, now
+            left -= now
+
+    def random(self) -> np.ndarray:
+        """The state of a generator of ``random_numbers``."""
+        return np.random.SeedSequence(self.seed).generate_state(1, np.uint64)
+
+
+Judged = Callable[[int], bool]
+"""Told how many plans were judged; True ends the cooling."""
+
+
+def cool_state(
+    world: World, begin: State, begin_ns: int, cooling: Cooling, judged: Judged
+) -> tuple[State, int]:
+    """The best state on the way, and its time."""
+    room = most_stages(world)
+    current, best, trial = (empty_state(world, room) for _ in range(3))
+    copy_state(begin, current)
+    copy_state(begin, best)
+    found_ns: Int = np.full(2, begin_ns, dtype=np.int64)
+    bench, random = new_bench(world, room), cooling.random()
+    num_actions = 3 * int(begin.num_stages[0] * world.sizes[1])
+    for part in cooling.parts(begin_ns, num_actions):
+        anneal(world, (current, best, trial), bench, random, found_ns, part)
+        if judged(part[2]):
+            break
+    return best, int(found_ns[1])
+
+
+def cool_orders(
+    world: World, begin: Orders, begin_ns: int, cooling: Cooling, judged: Judged
+) -> tuple[Orders, int]:
+    """The best lists on the way, and their time."""
+    current, best = (Orders(*(array.copy() for array in begin)) for _ in range(2))
+    found_ns: Int = np.full(2, begin_ns, dtype=np.int64)
+    deck, random = new_deck(world, begin), cooling.random()
+    for part in cooling.parts(begin_ns, int(begin.length.sum())):
+        anneal_orders(world, (current, best), deck, random, found_ns, part)
+        if judged(part[2]):
+            break
+    return best, int(found_ns[1])
