@@ -1,6 +1,5 @@
 """The page in a browser. Every test also asserts that nothing was logged and nothing requested."""
 
-import statistics
 from collections.abc import Callable
 from typing import Any
 
@@ -314,7 +313,7 @@ def test_all_workers_are_seen_at_once_and_nothing_sticks_out(
 
 
 def frame_ms(page: Page) -> float:
-    """Median time of drawing one frame."""
+    """Shortest time of drawing one frame."""
     times = page.evaluate(
         """() => Array.from({ length: 9 }, () => {
           const start = performance.now();
@@ -322,7 +321,7 @@ def frame_ms(page: Page) -> float:
           return performance.now() - start;
         })"""
     )
-    return statistics.median(times)
+    return min(times)  # what else runs on the machine only adds
 
 
 def test_a_zoomed_frame_does_not_depend_on_how_much_lies_outside(
