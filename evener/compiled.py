@@ -14,3 +14,8 @@ def compiled(function: _Function) -> _Function:
         return cast(_Function, njit(cache=True, nogil=True)(function))
     except RuntimeError:  # no folder can be written to
         return cast(_Function, njit(nogil=True)(function))
+
+
+def inlined(function: _Function) -> _Function:
+    """Compile into each caller: for inner loops, as numba's calls copy the head of every array."""
+    return cast(_Function, njit(inline="always", nogil=True)(function))

@@ -21,3 +21,12 @@ def test_where_no_folder_can_be_written_to_functions_are_compiled_all_the_same(
 
     monkeypatch.setattr(compiled, "njit", read_only)
     assert compiled.compiled(triple)(5) == 15
+
+
+def test_inlined_functions_are_part_of_their_callers() -> None:
+    inner = compiled.inlined(triple)
+
+    def outer(value: int) -> int:
+        return inner(value) + 1
+
+    assert numba.njit(outer)(5) == 16

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from evener.compiled import compiled
+from evener.compiled import compiled, inlined
 from evener.planner.joint.state import State
 from evener.planner.joint.world import BACKWARD, FORWARD, NEVER, WEIGHT, WHOLE, Int, World
 
@@ -132,7 +132,7 @@ def _num_actions(stages: Int, num_stages: int, num_microbatches: int) -> int:
     return per_microbatch * num_microbatches
 
 
-@compiled
+@inlined
 def _soonest(workers: Int, num_workers: int) -> int:
     """The worker that acts next; of several the lowest."""
     worker = 0
@@ -230,7 +230,7 @@ def _has_room(world: World, bench: Bench, num_stages: int) -> bool:
     return True
 
 
-@compiled
+@inlined
 def _issue(stages: Int, workers: Int, ready_ns: Int, pace_ns: Int, worker: int) -> int:
     """Let the worker do what it chose; returns the end of that."""
     stage, kind = workers[worker, NEXT_STAGE], workers[worker, NEXT_KIND]
@@ -254,7 +254,7 @@ def _issue(stages: Int, workers: Int, ready_ns: Int, pace_ns: Int, worker: int) 
     return int(end_ns)
 
 
-@compiled
+@inlined
 def _hand_on(
     stages: Int,
     ready_ns: Int,
@@ -285,7 +285,7 @@ def _hand_on(
     return int(told)
 
 
-@compiled
+@inlined
 def _choose(stages: Int, workers: Int, worker: int, num_microbatches: int) -> None:
     """Find what the worker does next, given all that is known to be on its way.
 
@@ -308,7 +308,7 @@ def _choose(stages: Int, workers: Int, worker: int, num_microbatches: int) -> No
     workers[worker, NEXT_KIND] = kind
 
 
-@compiled
+@inlined
 def _look(
     stages: Int, workers: Int, worker: int, latest_ns: int, num_microbatches: int
 ) -> tuple[int, int, int, int]:
@@ -341,7 +341,7 @@ def _look(
     return best_ns, best_wanted_ns, best_stage, best_kind
 
 
-@compiled
+@inlined
 def _look_for_weights(stages: Int, workers: Int, worker: int) -> tuple[int, int]:
     """Wish and stage of the most wanted W."""
     best_wanted_ns, best_stage = NEVER, NOBODY
