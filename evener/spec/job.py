@@ -189,6 +189,9 @@ class JobSpec(Spec):
             raise Problems([(("global_batch_tokens",), _given_twice())])
         if self.updates_per_flush is not None and not self.asynchronous:
             raise Problems([(("updates_per_flush",), _NOT_ASYNCHRONOUS)])
+        if self.num_updates > self.steps:
+            text = _more_than_steps(self.num_updates, self.steps)
+            raise Problems([(("updates_per_flush",), text)])
         for other in ("freeze", "side_work"):
             if self.asynchronous and getattr(self, other):
                 raise Problems([(("asynchronous",), _of_one_update(other))])
@@ -199,6 +202,10 @@ class JobSpec(Spec):
 
 
 _NOT_ASYNCHRONOUS = "is given, but asynchronous is false; set asynchronous = true, or leave it out"
+
+
+def _more_than_steps(updates: int, steps: int) -> str:
+    return f"is {updates}, but the job makes {steps} steps; give {steps} at most, or raise steps"
 
 
 def _of_one_update(other: str) -> str:

@@ -156,6 +156,13 @@ def _of_one_update(other: str) -> str:
                 "asynchronous = true, or leave it out"
             ),
         ),
+        (
+            "asynchronous = true\nupdates_per_flush = 4\nsteps = 3",
+            (
+                "job.toml:2: updates_per_flush: is 4, but the job makes 3 steps; give 3 at most, "
+                "or raise steps"
+            ),
+        ),
         ("asynchronous = true\n[freeze]", _of_one_update("freeze")),
         (
             'asynchronous = true\n[[side_work]]\nname = "f"\ntime = "1 us"\nafter = "forward"',
