@@ -151,6 +151,8 @@ class Plan(Record):
             *self._wrong_batch(),
             *self._wrong_slices(),
             *self._wrong_schedule(),
+            *self._wrong_updates(),
+            *self._wrong_cycle(),
             *self._wrong_tied(),
             *self._wrong_offload(),
             *self._wrong_freezing(),
@@ -215,18 +217,29 @@ class Plan(Record):
             yield ("schedule",), "has messages; a plan keeps compute actions only"
         for text in violations(self.schedule):
             yield ("schedule",), text
-        if self.schedule.updates.number > 1 and (self.cycle or self.freezing is not None):
-            yield ("schedule",), _several_updates(self.schedule)
-        for step, schedule in enumerate(self.cycle):
-            if without_side_work(schedule) != self.schedule:
-                yield ("cycle", step), _other_cycle(step)
-            for text in violations(schedule):
-                yield ("cycle", step), text
         if self.predicted is not None and len(self.predicted.peak_bytes) != self.num_workers:
             yield (
                 ("predicted", "peak_bytes"),
                 f"{len(self.predicted.peak_bytes)} values for {self.num_workers} workers",
             )
+
+    def _wrong_updates(self) -> Iterator[Problem]:
+        number, job = self.schedule.updates.number, self.job
+        if number == 1:  # as any job may be run
+            return
+        if not job.asynchronous:
+            yield ("schedule",), _not_asynchronous(number)
+        elif job.updates_per_flush not in (None, number):
+            yield ("schedule",), _other_updates(number, job.updates_per_flush)
+        if self.cycle or self.freezing is not None:
+            yield ("schedule",), _several_updates(self.schedule)
+
+    def _wrong_cycle(self) -> Iterator[Problem]:
+        for step, schedule in enumerate(self.cycle):
+            if without_side_work(schedule) != self.schedule:
+                yield ("cycle", step), _other_cycle(step)
+            for text in violations(schedule):
+                yield ("cycle", step), text
 
     def _wrong_offload(self) -> Iterator[Problem]:
         sizes, num_stages = self.offload_bytes, self.schedule.num_stages
@@ -306,6 +319,20 @@ def _several_updates(schedule: Schedule) -> str:
     return (
         f"makes {schedule.updates.number} updates between two flushes, but the plan's freezing or "
         "cycle is for one; leave them out, or plan without asynchronous"
+    )
+
+
+def _not_asynchronous(number: int) -> str:
+    return (
+        f"makes {number} updates between two flushes, but the job is not asynchronous; set "
+        "asynchronous in the job, or plan again"
+    )
+
+
+def _other_updates(number: int, wanted: object) -> str:
+    return (
+        f"makes {number} updates between two flushes, but the job's updates_per_flush is {wanted}; "
+        "make them equal"
     )
 
 

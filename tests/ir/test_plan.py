@@ -372,12 +372,20 @@ STALE = """# schedule stale
 """
 
 
+def asynchronous_job(updates_per_flush: int | None) -> JobSpec:
+    changes = {"asynchronous": True, "updates_per_flush": updates_per_flush}
+    return make_plan().job.model_copy(update=changes)
+
+
 def test_a_plan_of_several_updates_reads_back_and_lowers_as_many_as_are_asked_for(
     tmp_path: Path,
 ) -> None:
-    plan = make_plan(schedule=parse_schedule(STALE))
+    plan = make_plan(schedule=parse_schedule(STALE), job=asynchronous_job(2))
     plan.save(tmp_path / "plan.json")
     assert Plan.load(tmp_path / "plan.json") == plan
+    make_plan(schedule=parse_schedule(STALE), job=asynchronous_job(None))  # the plan decides
+    # A job may also be run by a schedule that flushes at every update.
+    assert make_plan(job=asynchronous_job(2)).schedule.updates.number == 1
     assert '  "# updates 2 stale 1",\n' in (tmp_path / "plan.json").read_text("utf-8")
     # 2 microbatches of each of 2 replicas are one update.
     lowered = plan.lowered()
@@ -386,6 +394,37 @@ def test_a_plan_of_several_updates_reads_back_and_lowers_as_many_as_are_asked_fo
     one = plan.lowered(num_updates=1)
     assert (one.num_microbatches, one.updates.number) == (4, 1)
     assert violations(lowered) == violations(one) == []
+
+
+@pytest.mark.parametrize(
+    ("asks", "text"),
+    [
+        (
+            {},
+            (
+                "makes 2 updates between two flushes, but the job is not asynchronous; set "
+                "asynchronous in the job, or plan again"
+            ),
+        ),
+        (
+            {"asynchronous": True, "updates_per_flush": 5},
+            (
+                "makes 2 updates between two flushes, but the job's updates_per_flush is 5; make "
+                "them equal"
+            ),
+        ),
+    ],
+)
+def test_several_updates_are_those_that_the_job_asks_for(
+    tmp_path: Path, asks: dict[str, Any], text: str
+) -> None:
+    def change(values: dict[str, Any]) -> None:
+        values["schedule"] = STALE.splitlines()
+        values["job"].update(asks)
+
+    assert load_changed(tmp_path, change) == (
+        f"PLAN is not a plan that can be used:\n  PLAN: schedule: {text}"
+    )
 
 
 def test_several_updates_have_the_jobs_batch_each_and_neither_freezing_nor_side_work() -> None:
