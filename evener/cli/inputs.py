@@ -10,6 +10,7 @@ from evener.errors import UsageError
 from evener.spec import ClusterSpec, JobSpec, ModelSpec, load_toml
 from evener.spec.complaints import closest
 from evener.spec.huggingface import model_from_hf_config
+from evener.units import too_many_digits
 
 _LARGEST = 10**12
 _MOST_DECIMALS = 60
@@ -146,5 +147,5 @@ def require_ranks(num_workers: int, command: str) -> None:
     if num_ranks != str(num_workers):
         raise UsageError(f"{num_workers} ranks are needed, but there are {num_ranks}; {way_out}")
     rank = os.environ.get("RANK", "not set")
-    if not rank.isdecimal() or int(rank) >= num_workers:
+    if not rank.isdecimal() or too_many_digits(rank) or int(rank) >= num_workers:
         raise UsageError(f"RANK is {rank}, but must be 0 to {num_workers - 1}; {way_out}")

@@ -20,6 +20,7 @@ from difflib import SequenceMatcher
 from evener.errors import ScheduleError
 from evener.ir.action import Action, Kind
 from evener.ir.schedule import Schedule, Updates
+from evener.units import too_many_digits
 
 _KINDS = "|".join(sorted(Kind, key=len, reverse=True))
 _ACTION = re.compile(
@@ -138,7 +139,7 @@ def _row(schedule: Schedule, worker: int) -> list[str]:
 
 def _match(word: str) -> Action | None:
     found = _ACTION.fullmatch(word)
-    if found is None:
+    if found is None or too_many_digits(word):
         return None
     kind = Kind(found["kind"])
     if (found["name"] is not None) != (kind is Kind.X):
@@ -150,7 +151,7 @@ def _match(word: str) -> Action | None:
 
 
 def _not_an_action(word: str) -> str:
-    return (
+    return too_many_digits(word) or (
         f"'{word}' is not an action: write <stage><KIND><microbatch>[.<slice>][><peer>], such as "
         f"0F3 or 2SEND_B1; kinds are {' '.join(Kind)}, and X has a name: 0X:name3"
     )
@@ -190,6 +191,9 @@ def _parse_row(number: int, line: str, braids: set[Action], wrong: list[str]) ->
 
 
 def _parse_size(key: str, value: str, wrong: list[str]) -> int:
+    if long := too_many_digits(value):
+        wrong.append(f"'# {key}': {long}")
+        return 1
     if not re.fullmatch(r"\d+", value, re.ASCII) or int(value) == 0:
         wrong.append(f"'# {key} {value}': write a whole number of at least 1")
         return 1
@@ -198,6 +202,9 @@ def _parse_size(key: str, value: str, wrong: list[str]) -> int:
 
 def _parse_updates(value: str | None, wrong: list[str]) -> Updates:
     if value is None:
+        return Updates()
+    if long := too_many_digits(value):
+        wrong.append(f"'# updates': {long}")
         return Updates()
     found = _UPDATES.fullmatch(value)
     if found is None or int(found[1]) == 0:
@@ -213,7 +220,9 @@ def _parse_edges(value: str, wrong: list[str]) -> tuple[tuple[int, int], ...]:
     edges = []
     for word in value.split():
         found = _EDGE.fullmatch(word)
-        if found is None:
+        if long := too_many_digits(word):
+            wrong.append(f"'# edges': {long}")
+        elif found is None:
             wrong.append(f"'# edges': '{word}' is not an edge: write <producer>><consumer>")
         else:
             edges.append((int(found[1]), int(found[2])))
