@@ -2,6 +2,7 @@
 
 import json
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -65,6 +66,28 @@ def test_a_training_that_is_killed_leaves_its_losses(here: Path) -> None:
     assert not (folder / "measured.json").exists()
     with held_alone(folder):  # the lock has ended with its process
         pass
+
+
+@pytest.mark.dist
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize("stopped", [(0, 1), (0,), (1,)])
+def test_ctrl_c_of_a_training_is_no_failure(stopped: tuple[int, ...], here: Path) -> None:
+    losses = Path("run/losses.json")
+    with training() as ranks:
+        while not losses.exists():
+            assert ranks[0].poll() is None, ranks[0].communicate()
+            time.sleep(0.05)
+        for rank in stopped:
+            ranks[rank].send_signal(signal.SIGINT)
+        errors = [rank.communicate(timeout=10)[1] for rank in ranks]
+        codes = [rank.returncode for rank in ranks]
+    expected = [
+        "evener: interrupted\n"
+        if rank in stopped
+        else f"rank {rank} ends: rank {1 - rank} was interrupted\n"
+        for rank in range(2)
+    ]
+    assert (codes, errors) == ([130, 130], expected)
 
 
 def test_a_folder_is_held_by_one(tmp_path: Path) -> None:
