@@ -28,7 +28,7 @@ class Updates:
     number: how many; update u takes the gradients of the u-th of as many equal runs of
         microbatches. After STEPs of updates 0 to v - 1 a stage has version v of its weights.
     staleness: the most updates that may be missing in the weights that a forward reads: version
-        u - staleness or later.
+        u - staleness or later. Less than ``number``.
     stashed: whether all actions of update u read version max(0, u - staleness), of which a stage
         keeps staleness + 1.  Otherwise each reads what is there at its place in the list, so that
         a forward and its backward may read versions up to ``staleness`` apart.
