@@ -59,7 +59,7 @@ class Plan(Record):
     schedule: of one replica, compute actions and offloads only.
     freezing: which shares of a stage's parameters each microbatch leaves out, if the job freezes.
     cycle: the same schedule with side work (X), for steps that follow one another and then begin
-        anew; empty where every step is ``schedule``.
+        anew; empty where every step is ``schedule``. All side work of the job is in it.
     offload_bytes: per stage, how much of the activations of an offloaded cell goes to host memory
         (whole storages, so a little more may); None means all of them.
     predicted: what the simulator says, if it was asked.
@@ -240,6 +240,13 @@ class Plan(Record):
                 yield ("cycle", step), _other_cycle(step)
             for text in violations(schedule):
                 yield ("cycle", step), text
+        asked = [work.name for work in self.job.side_work]
+        if asked:  # a program may also bring side work that no job names
+            placed = {str(a.name) for step in self.cycle for _, a in step.actions() if a.name}
+            for name in (name for name in asked if name not in placed):
+                yield ("cycle",), _no_side_work(name)
+            for name in sorted(placed.difference(asked)):
+                yield ("cycle",), _side_work_not_asked(name)
 
     def _wrong_offload(self) -> Iterator[Problem]:
         sizes, num_stages = self.offload_bytes, self.schedule.num_stages
@@ -349,6 +356,17 @@ def _other_cycle(step: int) -> str:
         f"step {step} differs from the schedule by more than side work; make them equal but for X, "
         "and write X into the cycle only"
     )
+
+
+def _no_side_work(name: str) -> str:
+    return (
+        f"has no X:{name}, but the job's side_work has {name}; plan again, or take it out of the "
+        "job"
+    )
+
+
+def _side_work_not_asked(name: str) -> str:
+    return f"has X:{name}, but the job's side_work has no {name}; add it to the job, or plan again"
 
 
 def _no_tokens(num_slices: int, sequence_length: int) -> str:

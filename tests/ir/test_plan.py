@@ -308,6 +308,48 @@ def test_a_cycle_differs_by_side_work_only(tmp_path: Path) -> None:
     )
 
 
+def _none_of(name: str) -> str:
+    return (
+        f"  PLAN: cycle: has no X:{name}, but the job's side_work has {name}; plan again, or take "
+        "it out of the job"
+    )
+
+
+@pytest.mark.parametrize(
+    ("placed", "texts"),
+    [
+        ([], [_none_of("a"), _none_of("b")]),
+        (["", ""], [_none_of("a"), _none_of("b")]),
+        (
+            [" 1X:b", " 1X:c"],
+            [
+                _none_of("a"),
+                (
+                    "  PLAN: cycle: has X:c, but the job's side_work has no c; add it to the job, "
+                    "or plan again"
+                ),
+            ],
+        ),
+        ([" 1X:b", " 1X:a0"], []),
+    ],
+)
+def test_the_cycle_has_all_side_work_of_the_job_and_no_other(
+    tmp_path: Path, placed: list[str], texts: list[str]
+) -> None:
+    path = tmp_path / "plan.json"
+    make_plan().save(path)
+    values = json.loads(path.read_text("utf-8"))
+    values["job"]["side_work"] = [{"name": name, "time_ns": 1} for name in "ab"]
+    values["cycle"] = [
+        [line.replace("1F0", f"1F0{x}") for line in values["schedule"]] for x in placed
+    ]
+    path.write_text(json.dumps(values), "utf-8")
+    if texts:
+        assert refusal(path).splitlines()[1:] == texts
+    else:
+        assert len(Plan.load(path).cycle) == 2
+
+
 SLICED = (
     "# schedule cut\n# stages 2\n# microbatches 2\n# slices 2\n"
     "0F0.0 0F0.1 0F1.0 0B0.1 0F1.1 0B0.0 0B1.1 0B1.0\n"
