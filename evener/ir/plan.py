@@ -9,6 +9,7 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, ValidationError, model_validator
 
 from evener.errors import PlanError
+from evener.ir.action import Kind
 from evener.ir.check import violations
 from evener.ir.freezing import freezing_violations
 from evener.ir.passes import first_updates, lower, replicate
@@ -250,7 +251,9 @@ class Plan(Record):
 
     def _wrong_offload(self) -> Iterator[Problem]:
         sizes, num_stages = self.offload_bytes, self.schedule.num_stages
-        if sizes is not None and len(sizes) != num_stages:
+        if sizes is not None and Kind.OFFLOAD not in self.schedule.kinds:
+            yield ("offload_bytes",), "are given, but the schedule offloads nothing; leave them out"
+        elif sizes is not None and len(sizes) != num_stages:
             yield ("offload_bytes",), f"{len(sizes)} values for {num_stages} stages"
 
     def _wrong_tied(self) -> Iterator[Problem]:

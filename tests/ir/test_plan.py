@@ -405,6 +405,26 @@ def test_what_is_offloaded_survives_the_file_and_has_a_size_for_every_stage(
     assert "1 values for 2 stages" in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    ("schedule", "offload_bytes", "text"),
+    [
+        (
+            TEXT,
+            [100, 0],
+            "offload_bytes: are given, but the schedule offloads nothing; leave them out",
+        ),
+        (OFFLOADED, [0, -1], "offload_bytes[1]: -1 should be greater than or equal to 0"),
+    ],
+)
+def test_sizes_that_cannot_be_offloaded_are_refused(
+    tmp_path: Path, schedule: str, offload_bytes: list[int], text: str
+) -> None:
+    changes = {"schedule": schedule.splitlines(), "offload_bytes": offload_bytes}
+    assert load_changed(tmp_path, lambda values: values.update(changes)) == (
+        f"PLAN is not a plan that can be used:\n  PLAN: {text}"
+    )
+
+
 STALE = """# schedule stale
 # stages 2
 # microbatches 4
