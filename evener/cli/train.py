@@ -2,6 +2,7 @@
 
 import argparse
 import json
+import threading
 import time
 from contextlib import ExitStack
 from dataclasses import replace
@@ -93,15 +94,25 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _recorded(session: "Session", options: argparse.Namespace, stack: ExitStack) -> "Session":
-    """The same run, whose losses are in their file at any time, up to a second before."""
+    """The same run, whose losses are in their file: all at the end, until a second before earlier.
+
+    The end may also be Ctrl-C, an error, or another rank's; after a kill of this rank the file is
+    as it was a second before.
+    """
     measured, path = _files(options)
     losses: list[float] = []
+    num_written = 0
     written_s = -inf
+    one_at_a_time = threading.Lock()
 
     def write() -> None:
-        nonlocal written_s
-        written_s = time.monotonic()
-        replace_file(path, json.dumps(losses))
+        nonlocal num_written, written_s
+        with one_at_a_time:
+            written_s = time.monotonic()
+            if num_written < len(losses):
+                now = losses[:]  # the main thread may go on
+                replace_file(path, json.dumps(now))
+                num_written = len(now)
 
     def on_step(step: int, result: "StepResult") -> None:
         if not losses:
@@ -113,7 +124,7 @@ def _recorded(session: "Session", options: argparse.Namespace, stack: ExitStack)
         if session.on_step is not None:
             session.on_step(step, result)
 
-    return replace(session, on_step=on_step)
+    return replace(session, on_step=on_step, at_end=write)
 
 
 def _files(options: argparse.Namespace) -> tuple[Path, ...]:

@@ -9,6 +9,7 @@ import os
 import signal
 import threading
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from types import TracebackType
 
@@ -35,12 +36,22 @@ class Watch:
 
     timeout_s: a rank whose place has not changed for so long hangs; where it waits for another,
         twice as long, so that the other one is named.
+    at_end: called, by another thread, before this process is ended wherever its main thread is;
+        takes no more than two seconds.
     """
 
-    def __init__(self, rank: Rank, progress: Progress, *, timeout_s: float = 600.0) -> None:
+    def __init__(
+        self,
+        rank: Rank,
+        progress: Progress,
+        *,
+        timeout_s: float = 600.0,
+        at_end: Callable[[], None] | None = None,
+    ) -> None:
         self._rank = rank
         self._progress = progress
         self._timeout_s = timeout_s
+        self._at_end = at_end
         self._place_of_relay = Place(0)
         self._told = threading.Event()  # everybody knows: all are done, or somebody failed
         self._leaves = threading.Event()  # after an error or Ctrl-C of its own
@@ -92,7 +103,7 @@ class Watch:
         self._leaves.set()
         self._lines.send(word, text)
         self._told.wait(_GRACE_S)
-        timer = threading.Timer(_EXIT_S, _end, (text, exit_code))
+        timer = threading.Timer(_EXIT_S, self._end, (text, exit_code))
         timer.daemon = True
         timer.start()
 
@@ -123,26 +134,29 @@ class Watch:
         elif word == "done" or self._leaves.is_set():
             self._told.set()
         elif word == "failure":
-            self._end(text)
+            self._end_with(text)
         elif word == "interrupted":
             if not self._leaves.wait(_GRACE_S):
-                self._end(text, _INTERRUPTED)
+                self._end_with(text, _INTERRUPTED)
             self._told.set()
         else:
             assert word == "closed", word
-            self._end(lost(self._place_of_relay).header)
+            self._end_with(lost(self._place_of_relay).header)
 
-    def _end(self, text: str, exit_code: int = _FAILED) -> None:
-        _end(f"rank {self._rank.index} ends: {text}", exit_code)
+    def _end_with(self, text: str, exit_code: int = _FAILED) -> None:
+        self._end(f"rank {self._rank.index} ends: {text}", exit_code)
+
+    def _end(self, text: str, exit_code: int) -> None:
+        """End the process, whatever its main thread is stuck in."""
+        with suppress(OSError):
+            os.write(2, f"{text}\n".encode())
+        if self._at_end is not None:
+            last = threading.Thread(target=self._at_end, daemon=True)
+            last.start()
+            last.join(_GRACE_S)
+        os._exit(exit_code)
 
 
 def _may_be_an_echo(error: BaseException) -> bool:
     """Whether an error may come from another rank's end: gloo and NCCL raise RuntimeErrors."""
     return isinstance(error.__cause__ if isinstance(error, ExecutionError) else error, RuntimeError)
-
-
-def _end(text: str, exit_code: int) -> None:
-    """End the process, whatever its main thread is stuck in."""
-    with suppress(OSError):
-        os.write(2, f"{text}\n".encode())
-    os._exit(exit_code)
