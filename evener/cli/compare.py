@@ -196,14 +196,17 @@ def _equal_world(
 
 
 def _share(text: str) -> int:
-    """In parts per million. Raises UsageError for anything but a share above 0, up to 1."""
+    """In parts per million. Raises UsageError for anything but a millionth to 1."""
     try:
         share = float(text)
     except ValueError:
         share = math.nan
     if not 0 < share <= 1:
         raise UsageError(f'--freeze "{text}" is no share; give more than 0, and 1 or less')
-    return max(1, round(share * WHOLE_PPM))
+    share_ppm = round(share * WHOLE_PPM)
+    if share_ppm == 0:
+        raise UsageError(f'--freeze "{text}" rounds to 0 parts per million; give 0.000001 or more')
+    return share_ppm
 
 
 def _as_json(world: World, found: Comparison, units: Units | None) -> dict[str, Any]:

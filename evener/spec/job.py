@@ -79,7 +79,14 @@ class FreezeSpec(Spec):
     @property
     def max_share_ppm(self) -> int:
         """The cap in parts per million."""
-        return max(1, round(self.max_share * 1_000_000))
+        return round(self.max_share * 1_000_000)
+
+    @field_validator("max_share")
+    @classmethod
+    def _is_one_millionth_or_more(cls, value: float) -> float:
+        if round(value * 1_000_000) == 0:
+            raise ValueError(_rounds_to_nothing(value))
+        return value
 
 
 class JobSpec(Spec):
@@ -199,6 +206,10 @@ class JobSpec(Spec):
         if size != "auto" and self.num_sequences % size:
             raise Problems([(("microbatch_size",), _not_divisible(self.num_sequences, size))])
         return self
+
+
+def _rounds_to_nothing(share: float) -> str:
+    return f"{share} rounds to 0 parts per million; give 0.000001 or more, or leave freeze out"
 
 
 _NOT_ASYNCHRONOUS = "is given, but asynchronous is false; set asynchronous = true, or leave it out"
