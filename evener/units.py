@@ -34,7 +34,7 @@ class UnitError(ValueError):
     """A text is not the quantity that was expected."""
 
 
-def too_many_digits(text: str, most: int = 9) -> str | None:
+def too_many_digits(text: str, most: int = 18) -> str | None:
     """What is wrong with a text that has a longer number than any index or count, else None.
 
     To be asked before ``int``, which refuses thousands of digits with words of its own.

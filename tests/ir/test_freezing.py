@@ -24,7 +24,7 @@ def test_a_share_of_thousands_of_digits_is_refused() -> None:
     with pytest.raises(ValueError, match="stage 1") as caught:
         Freezing.parse(["0 1", "2 " + "9" * 5000])
     assert str(caught.value) == (
-        "stage 1: 999999999... is a number of 5000 digits: write at most 9"
+        "stage 1: 999999999... is a number of 5000 digits: write at most 18"
     )
 
 

@@ -167,7 +167,7 @@ def test_numbers_that_no_machine_counts_to_are_refused() -> None:
 """
     with pytest.raises(ScheduleError) as caught:
         parse_schedule(text)
-    wrong = "999999999... is a number of 5000 digits: write at most 9"
+    wrong = "999999999... is a number of 5000 digits: write at most 18"
     # Columns: 1 + "0F0 ", then 5 + "0F" + 5000 + " ", and so on.
     places = [f"line 6, column {column}" for column in (5, 5008, 10011, 15016)]
     headers = ["'# stages'", "'# edges'", "'# updates'"]
