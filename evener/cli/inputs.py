@@ -7,6 +7,7 @@ from decimal import Context, Decimal, InvalidOperation
 from pathlib import Path
 
 from evener.errors import UsageError
+from evener.ir.plan import Plan
 from evener.spec import ClusterSpec, JobSpec, ModelSpec, load_toml
 from evener.spec.complaints import closest
 from evener.spec.huggingface import model_from_hf_config
@@ -70,6 +71,15 @@ def read_model(path: Path) -> ModelSpec:
     if path.suffix == ".json" or path.is_dir():
         return model_from_hf_config(path)
     return load_toml(path, ModelSpec)
+
+
+def read_model_of(plan: Plan, path: Path | None) -> ModelSpec | None:
+    """The plan's model, None if no file was given. Raises PlanError if it is another one."""
+    if path is None:
+        return None
+    model = read_model(path)
+    plan.require_model(model)
+    return model
 
 
 def read_cluster(path: Path) -> ClusterSpec:
