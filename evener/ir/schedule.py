@@ -5,7 +5,7 @@ its recompute and backward.  Placement, data parallelism, interleaving and direc
 from who runs what; nothing else states them.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TypeAlias
@@ -151,6 +151,12 @@ class Schedule:
         for worker, actions in enumerate(self.workers):
             for action in actions:
                 yield worker, action
+
+
+def side_work_names(schedules: Iterable[Schedule]) -> list[str]:
+    """The names of all X actions, sorted."""
+    actions = (action for schedule in schedules for _, action in schedule.actions())
+    return sorted({str(action.name) for action in actions if action.kind is Kind.X})
 
 
 def without_side_work(schedule: Schedule) -> Schedule:
