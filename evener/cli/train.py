@@ -31,6 +31,7 @@ from evener.cli.parser import Verbs, add_verb
 from evener.errors import UsageError
 from evener.ir.freezing import WHOLE_PPM, Freezing
 from evener.ir.plan import Plan
+from evener.ir.schedule import side_work_names
 from evener.ir.timeline_json import timeline_to_json
 from evener.spec import ModelSpec
 from evener.units import format_ns
@@ -68,6 +69,8 @@ def add_parser(verbs: Verbs, name: str) -> None:
 def run(options: argparse.Namespace) -> int:
     plan, model = Plan.load(options.plan), read_model(options.model)
     plan.require_model(model)
+    if pieces := side_work_names(plan.steps):
+        raise UsageError(_side_work(pieces))
     steps = plan.job.steps
     if options.steps is not None:
         steps = whole_number(options.steps, "--steps")
@@ -91,6 +94,14 @@ def run(options: argparse.Namespace) -> int:
             session = _recorded(session, options, stack)
         _finish(session.train(rank), options)
     return 0
+
+
+def _side_work(names: list[str]) -> str:
+    return (
+        f"the plan has side work X:{names[0]}, and this command has no code to run for it; call"
+        " evener.execute(..., options=TrainOptions(side_work=...)) from Python, or plan without"
+        " side work"
+    )
 
 
 def _recorded(session: "Session", options: argparse.Namespace, stack: ExitStack) -> "Session":
