@@ -16,6 +16,7 @@ brackets: ``(0F3 0B1)``.  ``# slices``, ``# edges 0>1 0>2`` and ``# updates 4 st
 import re
 from dataclasses import astuple
 from difflib import SequenceMatcher
+from typing import TypeAlias
 
 from evener.errors import ScheduleError
 from evener.ir.action import Action, Kind
@@ -31,6 +32,7 @@ _ACTION = re.compile(
 _EDGE = re.compile(r"(\d+)>(\d+)", re.ASCII)
 _UPDATES = re.compile(r"(\d+) stale (\d+)( stashed)?", re.ASCII)
 _IDLE = "-"
+_BRAID = "brackets hold the two actions of a braid, such as (0F3 0B1)"
 _REQUIRED = ("schedule", "stages", "microbatches")
 _KEYS = (*_REQUIRED, "slices", "edges", "updates")
 
@@ -157,10 +159,6 @@ def _not_an_action(word: str) -> str:
     )
 
 
-def _not_a_braid(word: str) -> str:
-    return f"'{word}': brackets hold the two actions of a braid, such as (0F3 0B1)"
-
-
 def _wrong_key(number: int, key: str, seen: dict[str, str]) -> list[str]:
     if key not in _KEYS:
         return [f"line {number}: unknown key '{key}': known are {', '.join(_KEYS)}"]
@@ -171,23 +169,48 @@ def _parse_row(number: int, line: str, braids: set[Action], wrong: list[str]) ->
     if line.strip() == _IDLE:
         return ()
     actions = []
-    is_open = False
+    bracket: _Bracket | None = None
     for found in re.finditer(r"\S+", line):
         place = f"line {number}, column {found.start() + 1}"
-        opens, closes = found[0].startswith("("), found[0].endswith(")")
-        action = _match(found[0][opens : len(found[0]) - closes])
-        if action is None:
-            wrong.append(f"{place}: {_not_an_action(found[0])}")
-            continue
-        if closes != is_open or (opens and closes):
-            wrong.append(f"{place}: {_not_a_braid(found[0])}")
-        is_open = opens
-        actions.append(action)
-        if opens:
-            braids.add(action)
-    if is_open:
-        wrong.append(f"line {number}, at its end: {_not_a_braid(f'({actions[-1]}')}")
+        word = found[0]
+        opens, closes = word.startswith("("), word.endswith(")")
+        action = _match(word[opens : len(word) - closes])
+        if not word.strip("()"):
+            wrong.append(f"{place}: '{word}' stands alone: brackets touch an action: (0F3 0B1)")
+        elif action is None:
+            wrong.append(f"{place}: {_not_an_action(word)}")
+        else:
+            bracket = _next_bracket(f"{place}: '{word}'", opens, closes, bracket, wrong)
+            actions.append(action)
+            if opens:
+                braids.add(action)
+    if bracket is not None:
+        wrong.append(f"{bracket[0]} is not closed: {_BRAID}")
     return tuple(actions)
+
+
+_Bracket: TypeAlias = tuple[str, int]
+"""Where a bracket that is open was opened, and how many actions it holds by now."""
+
+
+def _next_bracket(
+    place: str, opens: bool, closes: bool, bracket: _Bracket | None, wrong: list[str]
+) -> _Bracket | None:
+    """The bracket that is open after an action, given the one that was open before it."""
+    if opens:
+        if bracket is not None:
+            wrong.append(f"{bracket[0]} is not closed: {_BRAID}")
+        bracket = place, 0
+    elif bracket is None:
+        if closes:
+            wrong.append(f"{place} closes no bracket: {_BRAID}")
+        return None
+    where, number = bracket[0], bracket[1] + 1
+    if not closes:
+        return where, number
+    if number != 2:
+        wrong.append(f"{where} holds {number} action{'s' * (number > 1)}: {_BRAID}")
+    return None
 
 
 def _parse_size(key: str, value: str, wrong: list[str]) -> int:
