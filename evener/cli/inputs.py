@@ -92,6 +92,8 @@ def read_job(path: Path | None) -> JobSpec:
 
 def whole_number(text: str, flag: str, *, least: int = 1) -> int:
     """The number that a flag was given. Raises UsageError below ``least`` or if it is none."""
+    if too_many_digits(text, most=100):
+        raise UsageError(f"{flag} {text[:80]}... is too large; give {_LARGEST} or less")
     try:
         value = int(text)
     except ValueError:
