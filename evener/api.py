@@ -14,6 +14,7 @@ from evener.cost.slices import Slicing, layers_of_workers, sliced_costs
 from evener.cost.table import CostTable
 from evener.errors import UsageError
 from evener.export.registry import EXPORTERS
+from evener.ir.action import Kind
 from evener.ir.plan import Plan
 from evener.ir.schedule import Schedule
 from evener.ir.timeline import Timeline
@@ -238,7 +239,7 @@ def costs_of_plan(
         slicing = Slicing(model, plan.slice_tokens, plan.microbatch_size)
         held = layers_of_workers(priced, plan.partition, layers)
         costs = sliced_costs(price, profile, slicing, held=held)
-    if plan.offload_bytes is not None:
+    if Kind.OFFLOAD in plan.schedule.kinds:
         links = cluster.host_links([device for (device,) in plan.devices])
         costs = with_host_copies(costs, priced, links=links, num_bytes=plan.offload_bytes)
     if plan.freezing is None:

@@ -26,11 +26,23 @@ from fractions import Fraction
 _NUMBER_AND_UNIT = re.compile(r"\s*([+-]?[\d_.]+(?:[eE][+-]?\d{1,3})?)\s*([^\d\s.+-]\S*)?\s*")
 _NUMBER = re.compile(r"[+-]?\d+(_\d+)*(\.\d+)?([eE][+-]?\d{1,3})?")
 _LARGEST = 2**63 - 1
+_MOST_DIGITS = 100
 _ROUNDING = Fraction(1, 1_000_000)
 
 
 class UnitError(ValueError):
     """A text is not the quantity that was expected."""
+
+
+def too_many_digits(text: str, most: int = 18) -> str | None:
+    """What is wrong with a text that has a longer number than any index or count, else None.
+
+    To be asked before ``int``, which refuses thousands of digits with words of its own.
+    """
+    longest = max(re.findall(r"\d+", text), key=len, default="")
+    if len(longest) <= most:
+        return None
+    return f"{longest[:9]}... is a number of {len(longest)} digits: write at most {most}"
 
 
 @dataclass(frozen=True)
@@ -56,6 +68,8 @@ class Quantity:
         match = _NUMBER_AND_UNIT.fullmatch(text) if isinstance(text, str) else None
         if match is None or not _NUMBER.fullmatch(match[1]):
             raise UnitError(_not_a_quantity(self, text))
+        if long := too_many_digits(match[1].replace("_", ""), _MOST_DIGITS):
+            raise UnitError(f"{long}; {_expected(self)}")
         number, unit = Fraction(match[1]), match[2]
         if unit is None or unit not in self.units:
             raise UnitError(_wrong_unit(self, str(text), unit))

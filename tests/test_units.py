@@ -84,6 +84,15 @@ def test_refused_text_is_named_with_the_way_out(parse, text: str, message: str) 
     assert str(caught.value) == f'"{text}" {message}{advice}'
 
 
+def test_numbers_of_thousands_of_digits_are_refused() -> None:
+    for text in (f"{'9' * 5000} GiB", f"0.{'9' * 5000} GiB", f"{'9_9' * 2500} GiB"):
+        with pytest.raises(UnitError) as caught:
+            units.parse_bytes(text)
+        assert str(caught.value) == (
+            f"999999999... is a number of 5000 digits: write at most 100; {WRITE_BYTES}"
+        )
+
+
 @pytest.mark.parametrize(
     ("value", "message"),
     [

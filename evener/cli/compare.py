@@ -34,7 +34,7 @@ from evener.planner.compare import (
     World,
     compare,
 )
-from evener.planner.problem import Problem
+from evener.planner.problem import MOST_FORWARDS, Problem
 from evener.report.comparison import Measures, comparison_text, measures_of, write_comparison
 from evener.report.figures import Scale
 
@@ -44,7 +44,6 @@ _FLAGS = (
     *("memory", "freeze"),
 )
 _MOST_CHUNKS = 8
-_MOST_FORWARDS = 20_000
 
 
 def add_parser(verbs: Verbs, name: str) -> None:
@@ -172,7 +171,7 @@ def _equal_world(
     num_microbatches = number_from_flag(options, "microbatches", "8")
     num_updates = number_from_flag(options, "updates", "1")
     num_forwards = num_workers * num_microbatches * most_chunks * num_slices * num_updates
-    if num_forwards > _MOST_FORWARDS:
+    if num_forwards > MOST_FORWARDS:
         sizes = {"chunks": most_chunks, "slices": num_slices, "updates": num_updates}
         raise UsageError(_too_large(num_workers, num_microbatches, sizes))
     if num_updates > 1 and options.freeze is not None:
@@ -196,14 +195,17 @@ def _equal_world(
 
 
 def _share(text: str) -> int:
-    """In parts per million. Raises UsageError for anything but a share above 0, up to 1."""
+    """In parts per million. Raises UsageError for anything but a millionth to 1."""
     try:
         share = float(text)
     except ValueError:
         share = math.nan
     if not 0 < share <= 1:
         raise UsageError(f'--freeze "{text}" is no share; give more than 0, and 1 or less')
-    return max(1, round(share * WHOLE_PPM))
+    share_ppm = round(share * WHOLE_PPM)
+    if share_ppm == 0:
+        raise UsageError(f'--freeze "{text}" rounds to 0 parts per million; give 0.000001 or more')
+    return share_ppm
 
 
 def _as_json(world: World, found: Comparison, units: Units | None) -> dict[str, Any]:
@@ -287,5 +289,5 @@ def _too_large(num_workers: int, num_microbatches: int, sizes: Mapping[str, int]
     times = "".join(times_flag(name, size) for name, size in sizes.items())
     return (
         f"--workers {num_workers} times --microbatches {num_microbatches}{times} is more than"
-        f" {_MOST_FORWARDS:,} forwards for each schedule; give smaller numbers"
+        f" {MOST_FORWARDS:,} forwards for each schedule; give smaller numbers"
     )

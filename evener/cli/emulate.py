@@ -15,7 +15,7 @@ from evener.cli.inputs import (
     add_profile,
     positive,
     read_cluster,
-    read_model,
+    read_model_of,
     require_few,
     require_name,
     whole_number,
@@ -118,7 +118,7 @@ def _from_files(options: argparse.Namespace) -> tuple[Schedule, CostTable, "Make
     plan = Plan.load(options.plan)
     if options.clock != "measured" and options.model is not None and plan.slice_tokens is None:
         raise UsageError(_no_model(options.clock))
-    model = None if options.model is None else read_model(options.model)
+    model = read_model_of(plan, options.model)
     profile, cluster = Profile.load(options.profile), read_cluster(options.cluster)
     costs = costs_of_plan(plan, profile, cluster, model=model)
     if options.clock != "measured":

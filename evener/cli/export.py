@@ -4,7 +4,7 @@ import argparse
 from pathlib import Path
 
 from evener.api import export
-from evener.cli.inputs import add_json, add_model, add_plan, read_model, require_name
+from evener.cli.inputs import add_json, add_model, add_plan, read_model_of, require_name
 from evener.cli.output import print_json, print_text, require_writable, writing
 from evener.cli.parser import Verbs, add_verb
 from evener.export.registry import EXPORTERS
@@ -34,7 +34,7 @@ def run(options: argparse.Namespace) -> int:
     require_name(options.to, EXPORTERS, "format")
     require_writable(options.out)
     plan = Plan.load(options.plan)
-    model = None if options.model is None else read_model(options.model)
+    model = read_model_of(plan, options.model)
     reasons = [str(reason) for reason in EXPORTERS[options.to].unsupported(plan, model)]
     if not options.dry_run:
         with writing(options.out):

@@ -7,9 +7,11 @@ from decimal import Context, Decimal, InvalidOperation
 from pathlib import Path
 
 from evener.errors import UsageError
+from evener.ir.plan import Plan
 from evener.spec import ClusterSpec, JobSpec, ModelSpec, load_toml
 from evener.spec.complaints import closest
 from evener.spec.huggingface import model_from_hf_config
+from evener.units import too_many_digits
 
 _LARGEST = 10**12
 _MOST_DECIMALS = 60
@@ -71,6 +73,15 @@ def read_model(path: Path) -> ModelSpec:
     return load_toml(path, ModelSpec)
 
 
+def read_model_of(plan: Plan, path: Path | None) -> ModelSpec | None:
+    """The plan's model, None if no file was given. Raises PlanError if it is another one."""
+    if path is None:
+        return None
+    model = read_model(path)
+    plan.require_model(model)
+    return model
+
+
 def read_cluster(path: Path) -> ClusterSpec:
     return load_toml(path, ClusterSpec)
 
@@ -81,6 +92,8 @@ def read_job(path: Path | None) -> JobSpec:
 
 def whole_number(text: str, flag: str, *, least: int = 1) -> int:
     """The number that a flag was given. Raises UsageError below ``least`` or if it is none."""
+    if too_many_digits(text, most=100):
+        raise UsageError(f"{flag} {text[:80]}... is too large; give {_LARGEST} or less")
     try:
         value = int(text)
     except ValueError:
@@ -146,5 +159,5 @@ def require_ranks(num_workers: int, command: str) -> None:
     if num_ranks != str(num_workers):
         raise UsageError(f"{num_workers} ranks are needed, but there are {num_ranks}; {way_out}")
     rank = os.environ.get("RANK", "not set")
-    if not rank.isdecimal() or int(rank) >= num_workers:
+    if not rank.isdecimal() or too_many_digits(rank) or int(rank) >= num_workers:
         raise UsageError(f"RANK is {rank}, but must be 0 to {num_workers - 1}; {way_out}")

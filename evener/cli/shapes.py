@@ -10,7 +10,7 @@ from evener.cli.inputs import amount, require_name, whole_number
 from evener.cost.table import CostTable
 from evener.errors import ScheduleError, UsageError
 from evener.export import read_schedule
-from evener.ir.schedule import Schedule
+from evener.ir.schedule import Schedule, side_work_names
 from evener.schedules import (
     SCHEDULES,
     PipelineTimes,
@@ -122,6 +122,8 @@ def world_from_flags(options: argparse.Namespace, *, unit_ns: Fraction | None = 
     found = times_from_flags(options, num_forwards=num_forwards, parts=num_slices, unit_ns=unit_ns)
     times, latency_ns = found.stage.part(num_slices), found.latency
     schedule = make(times, latency_ns)
+    if pieces := side_work_names([schedule]):
+        raise UsageError(_side_work(options.schedule, pieces))
     costs = CostTable.uniform(
         schedule.num_workers,
         schedule.num_stages,
@@ -302,6 +304,13 @@ def _too_long(most: int) -> str:
     return (
         f"all times of a step together are more than {most:,} units; give shorter times, or fewer"
         " stages and microbatches"
+    )
+
+
+def _side_work(file: str, names: list[str]) -> str:
+    return (
+        f"{file} has side work X:{names[0]}, and no flag gives it a time; take it out, or plan a"
+        " job with [[side_work]]"
     )
 
 

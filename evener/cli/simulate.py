@@ -6,7 +6,14 @@ from functools import partial
 from pathlib import Path
 
 from evener.api import simulate
-from evener.cli.inputs import add_cluster, add_json, add_plan, add_profile, read_cluster, read_model
+from evener.cli.inputs import (
+    add_cluster,
+    add_json,
+    add_plan,
+    add_profile,
+    read_cluster,
+    read_model_of,
+)
 from evener.cli.output import (
     print_json,
     print_table,
@@ -62,7 +69,7 @@ def run(options: argparse.Namespace) -> int:
         timeline = engine.simulate(world.schedule, world.costs)
     else:
         plan, profile = Plan.load(options.plan), Profile.load(options.profile)
-        model = None if options.model is None else read_model(options.model)
+        model = read_model_of(plan, options.model)
         timeline = simulate(plan, profile, read_cluster(options.cluster), model=model)
     if options.out is not None:
         write_file(options.out, timeline_to_json(timeline))

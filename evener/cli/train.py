@@ -2,6 +2,7 @@
 
 import argparse
 import json
+import threading
 import time
 from contextlib import ExitStack
 from dataclasses import replace
@@ -30,6 +31,7 @@ from evener.cli.parser import Verbs, add_verb
 from evener.errors import UsageError
 from evener.ir.freezing import WHOLE_PPM, Freezing
 from evener.ir.plan import Plan
+from evener.ir.schedule import side_work_names
 from evener.ir.timeline_json import timeline_to_json
 from evener.spec import ModelSpec
 from evener.units import format_ns
@@ -67,6 +69,8 @@ def add_parser(verbs: Verbs, name: str) -> None:
 def run(options: argparse.Namespace) -> int:
     plan, model = Plan.load(options.plan), read_model(options.model)
     plan.require_model(model)
+    if pieces := side_work_names(plan.steps):
+        raise UsageError(_side_work(pieces))
     steps = plan.job.steps
     if options.steps is not None:
         steps = whole_number(options.steps, "--steps")
@@ -92,16 +96,34 @@ def run(options: argparse.Namespace) -> int:
     return 0
 
 
+def _side_work(names: list[str]) -> str:
+    return (
+        f"the plan has side work X:{names[0]}, and this command has no code to run for it; call"
+        " evener.execute(..., options=TrainOptions(side_work=...)) from Python, or plan without"
+        " side work"
+    )
+
+
 def _recorded(session: "Session", options: argparse.Namespace, stack: ExitStack) -> "Session":
-    """The same run, whose losses are in their file at any time, up to a second before."""
+    """The same run, whose losses are in their file: all at the end, until a second before earlier.
+
+    The end may also be Ctrl-C, an error, or another rank's; after a kill of this rank the file is
+    as it was a second before.
+    """
     measured, path = _files(options)
     losses: list[float] = []
+    num_written = 0
     written_s = -inf
+    one_at_a_time = threading.Lock()
 
     def write() -> None:
-        nonlocal written_s
-        written_s = time.monotonic()
-        replace_file(path, json.dumps(losses))
+        nonlocal num_written, written_s
+        with one_at_a_time:
+            written_s = time.monotonic()
+            if num_written < len(losses):
+                now = losses[:]  # the main thread may go on
+                replace_file(path, json.dumps(now))
+                num_written = len(now)
 
     def on_step(step: int, result: "StepResult") -> None:
         if not losses:
@@ -113,7 +135,7 @@ def _recorded(session: "Session", options: argparse.Namespace, stack: ExitStack)
         if session.on_step is not None:
             session.on_step(step, result)
 
-    return replace(session, on_step=on_step)
+    return replace(session, on_step=on_step, at_end=write)
 
 
 def _files(options: argparse.Namespace) -> tuple[Path, ...]:

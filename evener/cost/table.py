@@ -238,4 +238,7 @@ def _other_slices(num_slices: int, wanted: int) -> str:
 
 
 def _no_side_time(name: str) -> str:
-    return f"no time is known for the side work X:{name}; add it to side_ns"
+    return (
+        f"no time is known for the side work X:{name}; give it one in [[side_work]] of the plan's"
+        " job, or from Python in side_ns of the costs"
+    )

@@ -51,6 +51,11 @@ def hangs(place: Place, seconds: float) -> ExecutionError:
     return _error(place, f"hangs {_where(place)}: no progress for {seconds:g} s")
 
 
+def interrupted(rank: int) -> str:
+    """What is said of a rank that somebody stopped with Ctrl-C: no error, and no fault of it."""
+    return f"rank {rank} was interrupted"
+
+
 def _error(place: Place, what: str) -> ExecutionError:
     action = place.action
     return ExecutionError(

@@ -69,7 +69,7 @@ class Lines:
 
 
 class Relay:
-    """Runs in a thread of rank 0. The first failure is told to all; "done" when all are."""
+    """Runs in a thread of rank 0. The first end by force is told to all; "done" when all are."""
 
     def __init__(self, rank: Rank) -> None:
         self._num_ranks = rank.num_ranks
@@ -79,7 +79,7 @@ class Relay:
         self._selector = selectors.DefaultSelector()
         self._selector.register(self._listener, selectors.EVENT_READ)
         self._members: list[_Member] = []
-        self._failure: str | None = None
+        self._failure: tuple[str, str] | None = None
 
     def start(self) -> None:
         threading.Thread(target=self._run, name="relay", daemon=True).start()
@@ -101,7 +101,7 @@ class Relay:
         self._members.append(member)
         self._selector.register(connection, selectors.EVENT_READ, member)
         if self._failure is not None:
-            member.lines.send("failure", self._failure)
+            member.lines.send(*self._failure)
 
     def _read(self, member: "_Member") -> None:
         for word, text in member.lines.receive(0.0):
@@ -113,18 +113,18 @@ class Relay:
                     self._tell_all("place", text)
             elif word == "done":
                 member.is_done = True
-            elif word == "failure":
-                self._fail(text)
+            elif word in ("failure", "interrupted"):
+                self._fail(word, text)
             else:
                 assert word == "closed", word
                 self._selector.unregister(member.lines.socket)
                 if not member.is_done:
-                    self._fail(lost(member.place).header)
+                    self._fail("failure", lost(member.place).header)
 
-    def _fail(self, text: str) -> None:
+    def _fail(self, word: str, text: str) -> None:
         if self._failure is None:
-            self._failure = text
-            self._tell_all("failure", text)
+            self._failure = word, text
+            self._tell_all(word, text)
 
     def _tell_all(self, word: str, text: str = "") -> None:
         # Rank 0 last: hearing of it may end the process in which this runs.

@@ -55,6 +55,7 @@ class Session:
     options: by default those of ``TrainOptions``, on the rank's own device.
     on_start: called on every rank with its trainer before the first step.
     on_step: called on rank 0 after each step with its index and result.
+    at_end: called, by another thread, before a rank is ended because another one failed.
 
     Raises UsageError if there is nothing to do, or side work is given that is not the plan's.
     """
@@ -66,6 +67,7 @@ class Session:
     options: TrainOptions | None = None
     on_step: Callable[[int, StepResult], None] | None = None
     on_start: Callable[[Trainer], None] | None = None
+    at_end: Callable[[], None] | None = None
 
     def __post_init__(self) -> None:
         if self.steps < 1:
@@ -78,7 +80,7 @@ class Session:
         options = self.options or TrainOptions(device=device_of(rank))
         pairs, groups = trainer_connections(self.plan)
         progress = Progress(rank.index)
-        with Watch(rank, progress):
+        with Watch(rank, progress, at_end=self.at_end):
             transport = transport_for(rank, options.device)(
                 rank.store,
                 worker=rank.index,

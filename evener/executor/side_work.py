@@ -12,7 +12,7 @@ from evener.executor.bubbles import bubbles_before, is_main
 from evener.executor.side_tasks import SideTask
 from evener.ir.action import Action, Kind
 from evener.ir.plan import Plan
-from evener.ir.schedule import without_side_work
+from evener.ir.schedule import side_work_names, without_side_work
 from evener.ir.timeline import Timeline
 
 
@@ -93,14 +93,13 @@ def require_side_work(
 
 
 def _wrong_names(plan: Plan, side_work: SideWork) -> Iterator[str]:
-    actions = (action for step in plan.steps for _, action in step.actions())
-    listed = {str(action.name) for action in actions if action.kind is Kind.X}
-    missing = sorted(listed - side_work.keys())
+    listed = side_work_names(plan.steps)
+    missing = sorted(set(listed) - side_work.keys())
     if missing:
         yield _not_given(missing, side_work)
-    unknown = sorted(side_work.keys() - listed)
+    unknown = sorted(side_work.keys() - set(listed))
     if unknown:
-        yield _not_listed(unknown, sorted(listed))
+        yield _not_listed(unknown, listed)
 
 
 def _wrong_tasks(

@@ -238,6 +238,7 @@ def _plan(case: Case, model: ModelSpec) -> Plan:
             ),
             "optimizer": case.optimizer.model_dump(),
             "clip_norm": case.clip_norm,
+            "asynchronous": schedule.updates.number > 1,
             "seed": 7,
             # From the first step on, and as the case says.
             "freeze": None

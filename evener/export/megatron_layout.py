@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from itertools import groupby
 
 from evener.export.parts import StageParts
+from evener.units import too_many_digits
 
 _ITEM = re.compile(r"(?:\((?P<group>[^()]*)\)|(?P<letter>[EtmL|]))(?:\*(?P<times>\d+))?", re.ASCII)
 _MAX_LETTERS = 100_000
@@ -65,6 +66,8 @@ def _unroll(layout: str) -> str:
                 "t*3 for ttt and (tt|)*3 for tt|tt|tt|"
             )
         once = item["letter"] if item["group"] is None else _unroll(item["group"])
+        if long := too_many_digits(item[0]):
+            raise LayoutProblem(long)
         times = int(item["times"] or 1)
         if len(letters) + len(once) * times > _MAX_LETTERS:
             raise LayoutProblem(f"more than {_MAX_LETTERS} letters: no model has as many layers")

@@ -15,6 +15,7 @@ from evener.export.megatron_layout import LayoutProblem, parse_layout
 from evener.export.megatron_order import group_sizes, megatron_order
 from evener.export.parts import StageParts
 from evener.ir.schedule import Schedule
+from evener.units import too_many_digits
 
 _RANKS = re.compile(r"^\s*MEGATRON_RANKS=(\d+)\s*$", re.MULTILINE)
 _PIPELINE = "--pipeline-model-parallel-size"
@@ -64,7 +65,10 @@ class _Flags:
             if word.startswith("--"):
                 flag, _, value = word.partition("=")
                 self.values[flag] = value or ("" if following.startswith("--") else following)
-        self.num_ranks = int(ranks[1]) if ranks else 0
+        long = too_many_digits(ranks[1]) if ranks else None
+        self.num_ranks = int(ranks[1]) if ranks and not long else 0
+        if long:
+            self.wrong.append(f"MEGATRON_RANKS: {long}")
         if ranks is None:
             self.wrong.append(
                 "no line MEGATRON_RANKS=...: data parallelism is what ranks are left over, so say "
@@ -105,6 +109,9 @@ class _Flags:
         text = self.values.get(flag)
         if text is None and default is not None:
             return default
+        if long := too_many_digits(text or ""):
+            self.wrong.append(f"{flag}: {long}")
+            return 1
         if text is None or not re.fullmatch(r"[1-9][0-9]*", text):
             shown = "is missing" if text is None else f"'{text}'"
             self.wrong.append(f"{flag} {shown}: write a whole number of at least 1")

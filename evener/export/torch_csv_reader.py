@@ -22,6 +22,7 @@ from evener.ir.action import Action, Kind
 from evener.ir.check import violations
 from evener.ir.schedule import COMPUTE_KINDS, MESSAGE_KINDS, Schedule
 from evener.ir.text import parse_schedule
+from evener.units import too_many_digits
 
 _WORDS = {kind.value: kind for kind in (Kind.F, Kind.B, Kind.I, Kind.W, *MESSAGE_KINDS)}
 _STAGE_WORDS = {"UNSHARD": Kind.GATHER, "RESHARD": Kind.RELEASE, "REDUCE_GRAD": Kind.REDUCE}
@@ -107,6 +108,8 @@ def _parse_row(line: int, cells: list[str], wrong: list[str]) -> Iterator[Action
 
 def _parse_word(word: str) -> Action | str:
     """One action, or what is wrong with it."""
+    if long := too_many_digits(word):
+        return long
     found = _ACTION.fullmatch(word)
     if found is None:
         return f"'{word}' is not an action: write <stage><kind><microbatch>, such as 2F0"

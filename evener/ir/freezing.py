@@ -6,6 +6,7 @@ from typing import TypeAlias
 
 from evener.ir.action import Kind
 from evener.ir.schedule import Schedule
+from evener.units import too_many_digits
 
 WHOLE_PPM = 1_000_000
 """The share that is all parameters; shares are integers, in parts per million."""
@@ -69,6 +70,8 @@ class Freezing:
             wrong = [word for word in words if not (word.isascii() and word.isdigit())]
             if wrong:
                 raise ValueError(_no_share(stage, wrong[0]))
+            if long := too_many_digits(line):
+                raise ValueError(f"stage {stage}: {long}")
             rows.append(tuple(map(int, words)))
         return cls(tuple(rows))
 

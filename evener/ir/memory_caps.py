@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 from itertools import islice
 from typing import TypeAlias
 
-from evener.ir.action import Action
+from evener.ir.action import Action, Kind
 from evener.ir.memory import MemoryStep, MemoryTable, memory_steps, peak_bytes
 from evener.ir.rules import Resource
 from evener.ir.schedule import Schedule
@@ -27,10 +27,23 @@ def over_caps(schedule: Schedule, table: MemoryTable, cap_bytes: Sequence[int]) 
             made_of = _made_of(zip(actions, steps, strict=True), table, worker, peaks[worker])
             texts.append(
                 f"worker {worker} holds {_size(peaks[worker])}, its cap is "
-                f"{_size(cap_bytes[worker])}: {made_of}. Ways out: fewer microbatches in flight, "
-                "recompute, or fewer layers on this worker"
+                f"{_size(cap_bytes[worker])}: {made_of}. "
+                f"{_ways_out(schedule, table.static_bytes[worker] > cap_bytes[worker])}"
             )
     return texts
+
+
+def _ways_out(schedule: Schedule, is_static_too_much: bool) -> str:
+    if is_static_too_much:
+        return (
+            "The static part alone is too much, so neither recompute nor offload helps. Way out: "
+            "fewer layers on this worker"
+        )
+    besides = ", besides the offload that is there" if Kind.OFFLOAD in schedule.kinds else ""
+    return (
+        f"Ways out{besides}: fewer microbatches in flight, recompute, or fewer layers on this "
+        "worker"
+    )
 
 
 def _made_of(

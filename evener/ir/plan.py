@@ -9,6 +9,7 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, ValidationError, model_validator
 
 from evener.errors import PlanError
+from evener.ir.action import Kind
 from evener.ir.check import violations
 from evener.ir.freezing import freezing_violations
 from evener.ir.passes import first_updates, lower, replicate
@@ -59,7 +60,7 @@ class Plan(Record):
     schedule: of one replica, compute actions and offloads only.
     freezing: which shares of a stage's parameters each microbatch leaves out, if the job freezes.
     cycle: the same schedule with side work (X), for steps that follow one another and then begin
-        anew; empty where every step is ``schedule``.
+        anew; empty where every step is ``schedule``. All side work of the job is in it.
     offload_bytes: per stage, how much of the activations of an offloaded cell goes to host memory
         (whole storages, so a little more may); None means all of them.
     predicted: what the simulator says, if it was asked.
@@ -151,6 +152,8 @@ class Plan(Record):
             *self._wrong_batch(),
             *self._wrong_slices(),
             *self._wrong_schedule(),
+            *self._wrong_updates(),
+            *self._wrong_cycle(),
             *self._wrong_tied(),
             *self._wrong_offload(),
             *self._wrong_freezing(),
@@ -215,22 +218,42 @@ class Plan(Record):
             yield ("schedule",), "has messages; a plan keeps compute actions only"
         for text in violations(self.schedule):
             yield ("schedule",), text
-        if self.schedule.updates.number > 1 and (self.cycle or self.freezing is not None):
-            yield ("schedule",), _several_updates(self.schedule)
-        for step, schedule in enumerate(self.cycle):
-            if without_side_work(schedule) != self.schedule:
-                yield ("cycle", step), _other_cycle(step)
-            for text in violations(schedule):
-                yield ("cycle", step), text
         if self.predicted is not None and len(self.predicted.peak_bytes) != self.num_workers:
             yield (
                 ("predicted", "peak_bytes"),
                 f"{len(self.predicted.peak_bytes)} values for {self.num_workers} workers",
             )
 
+    def _wrong_updates(self) -> Iterator[Problem]:
+        number, job = self.schedule.updates.number, self.job
+        if number == 1:  # as any job may be run
+            return
+        if not job.asynchronous:
+            yield ("schedule",), _not_asynchronous(number)
+        elif job.updates_per_flush not in (None, number):
+            yield ("schedule",), _other_updates(number, job.updates_per_flush)
+        if self.cycle or self.freezing is not None:
+            yield ("schedule",), _several_updates(self.schedule)
+
+    def _wrong_cycle(self) -> Iterator[Problem]:
+        for step, schedule in enumerate(self.cycle):
+            if without_side_work(schedule) != self.schedule:
+                yield ("cycle", step), _other_cycle(step)
+            for text in violations(schedule):
+                yield ("cycle", step), text
+        asked = [work.name for work in self.job.side_work]
+        if asked:  # a program may also bring side work that no job names
+            placed = {str(a.name) for step in self.cycle for _, a in step.actions() if a.name}
+            for name in (name for name in asked if name not in placed):
+                yield ("cycle",), _no_side_work(name)
+            for name in sorted(placed.difference(asked)):
+                yield ("cycle",), _side_work_not_asked(name)
+
     def _wrong_offload(self) -> Iterator[Problem]:
         sizes, num_stages = self.offload_bytes, self.schedule.num_stages
-        if sizes is not None and len(sizes) != num_stages:
+        if sizes is not None and Kind.OFFLOAD not in self.schedule.kinds:
+            yield ("offload_bytes",), "are given, but the schedule offloads nothing; leave them out"
+        elif sizes is not None and len(sizes) != num_stages:
             yield ("offload_bytes",), f"{len(sizes)} values for {num_stages} stages"
 
     def _wrong_tied(self) -> Iterator[Problem]:
@@ -309,6 +332,20 @@ def _several_updates(schedule: Schedule) -> str:
     )
 
 
+def _not_asynchronous(number: int) -> str:
+    return (
+        f"makes {number} updates between two flushes, but the job is not asynchronous; set "
+        "asynchronous in the job, or plan again"
+    )
+
+
+def _other_updates(number: int, wanted: object) -> str:
+    return (
+        f"makes {number} updates between two flushes, but the job's updates_per_flush is {wanted}; "
+        "make them equal"
+    )
+
+
 def _other_batch(plan: Plan, planned: int) -> str:
     return (
         f"runs {plan.schedule.update_size} microbatches of {plan.microbatch_size} in "
@@ -322,6 +359,17 @@ def _other_cycle(step: int) -> str:
         f"step {step} differs from the schedule by more than side work; make them equal but for X, "
         "and write X into the cycle only"
     )
+
+
+def _no_side_work(name: str) -> str:
+    return (
+        f"has no X:{name}, but the job's side_work has {name}; plan again, or take it out of the "
+        "job"
+    )
+
+
+def _side_work_not_asked(name: str) -> str:
+    return f"has X:{name}, but the job's side_work has no {name}; add it to the job, or plan again"
 
 
 def _no_tokens(num_slices: int, sequence_length: int) -> str:

@@ -5,7 +5,7 @@ its recompute and backward.  Placement, data parallelism, interleaving and direc
 from who runs what; nothing else states them.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TypeAlias
@@ -28,7 +28,7 @@ class Updates:
     number: how many; update u takes the gradients of the u-th of as many equal runs of
         microbatches. After STEPs of updates 0 to v - 1 a stage has version v of its weights.
     staleness: the most updates that may be missing in the weights that a forward reads: version
-        u - staleness or later.
+        u - staleness or later. Less than ``number``.
     stashed: whether all actions of update u read version max(0, u - staleness), of which a stage
         keeps staleness + 1.  Otherwise each reads what is there at its place in the list, so that
         a forward and its backward may read versions up to ``staleness`` apart.
@@ -151,6 +151,12 @@ class Schedule:
         for worker, actions in enumerate(self.workers):
             for action in actions:
                 yield worker, action
+
+
+def side_work_names(schedules: Iterable[Schedule]) -> list[str]:
+    """The names of all X actions, sorted."""
+    actions = (action for schedule in schedules for _, action in schedule.actions())
+    return sorted({str(action.name) for action in actions if action.kind is Kind.X})
 
 
 def without_side_work(schedule: Schedule) -> Schedule:

@@ -75,6 +75,11 @@ def _wrong_updates(schedule: Schedule) -> Iterator[str]:
         )
     if staleness < 0:
         yield f"weights cannot be stale by {staleness} updates: write 0 or more"
+    elif staleness >= number > 0 and staleness > 0:
+        yield (
+            f"weights cannot be stale by {staleness} updates where there are {number}: write "
+            f"{number - 1} at most"
+        )
 
 
 def _num_cells(schedule: Schedule) -> int:

@@ -16,10 +16,12 @@ brackets: ``(0F3 0B1)``.  ``# slices``, ``# edges 0>1 0>2`` and ``# updates 4 st
 import re
 from dataclasses import astuple
 from difflib import SequenceMatcher
+from typing import TypeAlias
 
 from evener.errors import ScheduleError
 from evener.ir.action import Action, Kind
 from evener.ir.schedule import Schedule, Updates
+from evener.units import too_many_digits
 
 _KINDS = "|".join(sorted(Kind, key=len, reverse=True))
 _ACTION = re.compile(
@@ -30,6 +32,7 @@ _ACTION = re.compile(
 _EDGE = re.compile(r"(\d+)>(\d+)", re.ASCII)
 _UPDATES = re.compile(r"(\d+) stale (\d+)( stashed)?", re.ASCII)
 _IDLE = "-"
+_BRAID = "brackets hold the two actions of a braid, such as (0F3 0B1)"
 _REQUIRED = ("schedule", "stages", "microbatches")
 _KEYS = (*_REQUIRED, "slices", "edges", "updates")
 
@@ -138,7 +141,7 @@ def _row(schedule: Schedule, worker: int) -> list[str]:
 
 def _match(word: str) -> Action | None:
     found = _ACTION.fullmatch(word)
-    if found is None:
+    if found is None or too_many_digits(word):
         return None
     kind = Kind(found["kind"])
     if (found["name"] is not None) != (kind is Kind.X):
@@ -150,14 +153,10 @@ def _match(word: str) -> Action | None:
 
 
 def _not_an_action(word: str) -> str:
-    return (
+    return too_many_digits(word) or (
         f"'{word}' is not an action: write <stage><KIND><microbatch>[.<slice>][><peer>], such as "
         f"0F3 or 2SEND_B1; kinds are {' '.join(Kind)}, and X has a name: 0X:name3"
     )
-
-
-def _not_a_braid(word: str) -> str:
-    return f"'{word}': brackets hold the two actions of a braid, such as (0F3 0B1)"
 
 
 def _wrong_key(number: int, key: str, seen: dict[str, str]) -> list[str]:
@@ -170,26 +169,54 @@ def _parse_row(number: int, line: str, braids: set[Action], wrong: list[str]) ->
     if line.strip() == _IDLE:
         return ()
     actions = []
-    is_open = False
+    bracket: _Bracket | None = None
     for found in re.finditer(r"\S+", line):
         place = f"line {number}, column {found.start() + 1}"
-        opens, closes = found[0].startswith("("), found[0].endswith(")")
-        action = _match(found[0][opens : len(found[0]) - closes])
-        if action is None:
-            wrong.append(f"{place}: {_not_an_action(found[0])}")
-            continue
-        if closes != is_open or (opens and closes):
-            wrong.append(f"{place}: {_not_a_braid(found[0])}")
-        is_open = opens
-        actions.append(action)
-        if opens:
-            braids.add(action)
-    if is_open:
-        wrong.append(f"line {number}, at its end: {_not_a_braid(f'({actions[-1]}')}")
+        word = found[0]
+        opens, closes = word.startswith("("), word.endswith(")")
+        action = _match(word[opens : len(word) - closes])
+        if not word.strip("()"):
+            wrong.append(f"{place}: '{word}' stands alone: brackets touch an action: (0F3 0B1)")
+        elif action is None:
+            wrong.append(f"{place}: {_not_an_action(word)}")
+        else:
+            bracket = _next_bracket(f"{place}: '{word}'", opens, closes, bracket, wrong)
+            actions.append(action)
+            if opens:
+                braids.add(action)
+    if bracket is not None:
+        wrong.append(f"{bracket[0]} is not closed: {_BRAID}")
     return tuple(actions)
 
 
+_Bracket: TypeAlias = tuple[str, int]
+"""Where a bracket that is open was opened, and how many actions it holds by now."""
+
+
+def _next_bracket(
+    place: str, opens: bool, closes: bool, bracket: _Bracket | None, wrong: list[str]
+) -> _Bracket | None:
+    """The bracket that is open after an action, given the one that was open before it."""
+    if opens:
+        if bracket is not None:
+            wrong.append(f"{bracket[0]} is not closed: {_BRAID}")
+        bracket = place, 0
+    elif bracket is None:
+        if closes:
+            wrong.append(f"{place} closes no bracket: {_BRAID}")
+        return None
+    where, number = bracket[0], bracket[1] + 1
+    if not closes:
+        return where, number
+    if number != 2:
+        wrong.append(f"{where} holds {number} action{'s' * (number > 1)}: {_BRAID}")
+    return None
+
+
 def _parse_size(key: str, value: str, wrong: list[str]) -> int:
+    if long := too_many_digits(value):
+        wrong.append(f"'# {key}': {long}")
+        return 1
     if not re.fullmatch(r"\d+", value, re.ASCII) or int(value) == 0:
         wrong.append(f"'# {key} {value}': write a whole number of at least 1")
         return 1
@@ -198,6 +225,9 @@ def _parse_size(key: str, value: str, wrong: list[str]) -> int:
 
 def _parse_updates(value: str | None, wrong: list[str]) -> Updates:
     if value is None:
+        return Updates()
+    if long := too_many_digits(value):
+        wrong.append(f"'# updates': {long}")
         return Updates()
     found = _UPDATES.fullmatch(value)
     if found is None or int(found[1]) == 0:
@@ -213,7 +243,9 @@ def _parse_edges(value: str, wrong: list[str]) -> tuple[tuple[int, int], ...]:
     edges = []
     for word in value.split():
         found = _EDGE.fullmatch(word)
-        if found is None:
+        if long := too_many_digits(word):
+            wrong.append(f"'# edges': {long}")
+        elif found is None:
             wrong.append(f"'# edges': '{word}' is not an edge: write <producer>><consumer>")
         else:
             edges.append((int(found[1]), int(found[2])))

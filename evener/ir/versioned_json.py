@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from evener.errors import EvenerError, Violation
+from evener.units import too_many_digits
 
 # Per kind of file, a key that no other kind has.
 _MARKS = {"plan": "partition", "profile": "layers", "timeline": "start_ns"}
@@ -41,6 +42,8 @@ class JsonFile:
         except json.JSONDecodeError as error:
             what = f"not JSON at column {error.colno}: {error.msg}; {self.way_out}"
             self._refuse(file, what, line=error.lineno)
+        except ValueError:  # Python reads no number of thousands of digits
+            self._refuse(file, f"{too_many_digits(text)}; {self.way_out}")
         except RecursionError:
             self._refuse(file, f"is nested too deeply; {self.way_out}")
         if not isinstance(values, dict):

@@ -10,7 +10,7 @@ import numpy as np
 from evener.cost.build import links_of
 from evener.cost.memory import model_state_bytes
 from evener.cost.profile import LayerCost, LayerKey, Profile
-from evener.errors import PlanInfeasible, ProfileError
+from evener.errors import PlanInfeasible, ProfileError, UsageError
 from evener.ir.freezing import WHOLE_PPM
 from evener.planner.bounds.instance import ChainTimes, Instance, Memory, Times
 from evener.planner.result import PlanResult
@@ -18,6 +18,9 @@ from evener.planner.stop import StoppingCriterion
 from evener.spec.cluster import ClusterSpec
 from evener.spec.job import JobSpec
 from evener.spec.model import ModelSpec
+
+MOST_FORWARDS = 20_000
+"""Of one schedule, where the numbers of its microbatches or updates are free to choose."""
 
 Progress = Callable[[int, int, int | None], None]
 """Told (candidates done, candidates in all, best step so far in nanoseconds)."""
@@ -28,8 +31,9 @@ class Problem:
     """One planning problem.
 
     Raises ProfileError if the profile is of another model or has none of the job's microbatch
-    sizes, UsageError if the job offloads and the link to a host is not known, PlanInfeasible if no
-    microbatch size fits the job.
+    sizes, UsageError if the job offloads and the link to a host is not known, or if its updates
+    between two flushes take more than ``MOST_FORWARDS``, PlanInfeasible if no microbatch size fits
+    the job.
     """
 
     model: ModelSpec
@@ -42,8 +46,17 @@ class Problem:
             raise ProfileError(_profile_of_another_model(self.profile, self.model))
         if not self.microbatch_sizes:
             raise PlanInfeasible("no microbatch size can be planned", [_no_size(self)])
+        self._require_few_updates()
         if self.job.offload:
             self.cluster.host_links(self.cluster.devices)
+
+    def _require_few_updates(self) -> None:
+        """Between two flushes, in the longest pipeline with the smallest microbatches."""
+        num_updates = self.job.num_updates
+        num_microbatches = self.job.num_sequences // self.microbatch_sizes[0]
+        num_stages = min(len(self.cluster.devices), self.num_layers)
+        if num_updates > 1 and num_updates * num_microbatches * num_stages > MOST_FORWARDS:
+            raise UsageError(_too_many_updates(num_updates, num_microbatches, num_stages))
 
     @property
     def num_layers(self) -> int:
@@ -199,6 +212,16 @@ def _profile_of_another_model(profile: Profile, model: ModelSpec) -> str:
     return (
         f'the profile is of model "{profile.model}" ({profile.fingerprint[:12]}), but this is '
         f'model "{model.name}" ({model.fingerprint()[:12]}); measure it with `evener measure`'
+    )
+
+
+def _too_many_updates(num_updates: int, num_microbatches: int, num_stages: int) -> str:
+    most = MOST_FORWARDS // (num_microbatches * num_stages)
+    way_out = f"{most} updates_per_flush at most" if most else "asynchronous = false"
+    return (
+        f"{num_updates} updates between two flushes times {num_microbatches} microbatches times "
+        f"{num_stages} stages is more than {MOST_FORWARDS:,} forwards for each schedule; give the "
+        f"job {way_out}"
     )
 
 

@@ -16,6 +16,7 @@ from evener.spec.hf_values import HfValues
 from evener.spec.layers import BlockSpec, EmbeddingSpec, HeadSpec, LayerSpec
 from evener.spec.model import ModelSpec
 from evener.spec.toml import read_text
+from evener.units import too_many_digits
 
 SUPPORTED_MODEL_TYPES = tuple(FAMILIES)
 
@@ -62,11 +63,15 @@ def _read(config: Mapping[str, Any] | str | Path) -> tuple[str, Mapping[str, Any
     if isinstance(config, Mapping):
         return "config", config
     path = Path(config) / "config.json" if Path(config).is_dir() else Path(config)
+    written = read_text(path, ModelSpec)
     try:
-        values = json.loads(read_text(path, ModelSpec))
+        values = json.loads(written)
     except json.JSONDecodeError as error:
         text = f"not JSON at column {error.colno}: {error.msg}"
         raise SpecError(_header(str(path)), [Violation(text, str(path), error.lineno)]) from None
+    except ValueError:  # Python reads no number of thousands of digits
+        text = str(too_many_digits(written))
+        raise SpecError(_header(str(path)), [Violation(text, str(path))]) from None
     except RecursionError:
         text = "not JSON: is nested too deeply"
         raise SpecError(_header(str(path)), [Violation(text, str(path))]) from None

@@ -79,7 +79,14 @@ class FreezeSpec(Spec):
     @property
     def max_share_ppm(self) -> int:
         """The cap in parts per million."""
-        return max(1, round(self.max_share * 1_000_000))
+        return round(self.max_share * 1_000_000)
+
+    @field_validator("max_share")
+    @classmethod
+    def _is_one_millionth_or_more(cls, value: float) -> float:
+        if round(value * 1_000_000) == 0:
+            raise ValueError(_rounds_to_nothing(value))
+        return value
 
 
 class JobSpec(Spec):
@@ -189,6 +196,9 @@ class JobSpec(Spec):
             raise Problems([(("global_batch_tokens",), _given_twice())])
         if self.updates_per_flush is not None and not self.asynchronous:
             raise Problems([(("updates_per_flush",), _NOT_ASYNCHRONOUS)])
+        if self.num_updates > self.steps:
+            text = _more_than_steps(self.num_updates, self.steps)
+            raise Problems([(("updates_per_flush",), text)])
         for other in ("freeze", "side_work"):
             if self.asynchronous and getattr(self, other):
                 raise Problems([(("asynchronous",), _of_one_update(other))])
@@ -198,7 +208,15 @@ class JobSpec(Spec):
         return self
 
 
+def _rounds_to_nothing(share: float) -> str:
+    return f"{share} rounds to 0 parts per million; give 0.000001 or more, or leave freeze out"
+
+
 _NOT_ASYNCHRONOUS = "is given, but asynchronous is false; set asynchronous = true, or leave it out"
+
+
+def _more_than_steps(updates: int, steps: int) -> str:
+    return f"is {updates}, but the job makes {steps} steps; give {steps} at most, or raise steps"
 
 
 def _of_one_update(other: str) -> str:

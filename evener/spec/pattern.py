@@ -6,6 +6,8 @@ in round brackets repeats it N times; brackets may be nested.
 
 import re
 
+from evener.units import too_many_digits
+
 _TOKEN = re.compile(r"[\s,]*(?:(\d+)\s*x(?=[\s(]|$)|([A-Za-z0-9_\-]+)|([()]))")
 _MOST_LAYERS = 100_000
 _DEEPEST = 50
@@ -47,6 +49,8 @@ def _tokens(pattern: str) -> list[tuple[str | int, int]]:
             )
         times, name, bracket = match.groups()
         at = match.start(match.lastindex or 0) + 1
+        if times and (long := too_many_digits(times)):
+            raise ValueError(f"{long} at position {at}")
         tokens.append((int(times) if times else name or bracket, at))
         position = match.end()
     return tokens

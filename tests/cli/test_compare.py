@@ -107,6 +107,12 @@ def test_what_is_no_share_is_refused(call, share: str) -> None:
     )
 
 
+def test_a_share_that_would_freeze_nothing_is_refused(call):
+    assert call("compare --freeze 1e-9").err == (
+        'evener: --freeze "1e-9" rounds to 0 parts per million; give 0.000001 or more\n'
+    )
+
+
 def test_asynchronous_schedules_are_compared_where_updates_are_given(call) -> None:
     names = {row["schedule"] for row in call("compare --chunks 1 --json").json["schedules"]}
     assert not names & {"amdp_2", "amdp_4", "pipedream_2bw"}

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from evener.ir.passes import insert_offload, offloadable
 from evener.ir.plan import Plan
 from evener.ir.text import format_schedule
 from evener.ir.timeline_json import load_timeline
@@ -135,6 +136,19 @@ def test_a_plan_of_slices_needs_its_model(call, here: Path) -> None:
         "evener: the plan cuts microbatches into slices, and what each costs follows from the "
         "model; give the model too, on the command line with --model\n"
     )
+
+
+def test_a_plan_that_offloads_without_sizes_offloads_whole_activations(call, here: Path) -> None:
+    schedule = SCHEDULES["gpipe"](ScheduleShape(2, 4))
+    moved = insert_offload(schedule, offloadable(schedule))
+    plan = Plan.load("plan.json").model_dump() | {"schedule": moved}
+    found = []
+    for sizes in None, (4096, 4096), (0, 0):  # two layers of 2048 bytes on either stage
+        Plan(**plan | {"offload_bytes": sizes}).save("plan.json")
+        values = call(f"simulate {OF_PLAN} --json").json
+        found.append((values["step_ns"], values["peak_bytes"]))
+    assert found[0] == found[1]
+    assert found[0][1][0] < found[2][1][0]
 
 
 def test_schedule_of_another_tool(call, tmp_path):

@@ -23,6 +23,7 @@ def make_plan(tiny: Any, name: str, *, size: int, updates: int) -> Plan:
         PARTITION,
         global_batch_sequences=size,
         optimizer={"kind": "sgd", "learning_rate": RATE},
+        asynchronous=True,
     )
 
 

@@ -83,6 +83,7 @@ def make_plan() -> MakePlan:
                 global_batch_sequences=schedule.update_size * replicas,
                 sequence_length=8,
                 microbatch_size=1,
+                asynchronous=schedule.updates.number > 1,
             ),
             tied=tied,
             schedule=schedule,

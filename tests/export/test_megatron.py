@@ -86,6 +86,7 @@ def test_layout_of_an_uneven_model() -> None:
         ("Et|((t)*2|)*2L", "'((t)*2|)*2L' is not a layout"),
         ("Et |tL", "' |tL' is not a layout"),
         ("Et*999999999|L", "more than 100000 letters"),
+        ("Et*9999999999999999999|L", "999999999... is a number of 19 digits: write at most 18"),
     ],
 )
 def test_what_is_no_layout_of_a_plan(layout: str, text: str) -> None:
@@ -215,6 +216,11 @@ def test_what_flags_are_refused(tmp_path: Path) -> None:
     ]
     assert refusal(tmp_path, global_batch_size="5", micro_batch_size="2") == [
         "--global-batch-size 5 is no multiple of --micro-batch-size 2 times 1 replicas"
+    ]
+    assert refusal(tmp_path, ranks="9" * 5000, num_layers="9" * 5000) == [
+        "MEGATRON_RANKS: 999999999... is a number of 5000 digits: write at most 18",
+        "--num-layers: 999999999... is a number of 5000 digits: write at most 18",
+        "the layout has 2 blocks, but --num-layers 1",
     ]
     assert refusal(tmp_path, num_layers="3") == ["the layout has 2 blocks, but --num-layers 3"]
     assert refusal(tmp_path, pipeline_model_parallel_layout="Et|t|L") == [

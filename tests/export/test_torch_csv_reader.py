@@ -116,6 +116,14 @@ def test_a_huge_index_does_not_make_a_huge_schedule(write_csv: WriteCsv) -> None
     ]
 
 
+def test_an_index_of_thousands_of_digits_is_refused(write_csv: WriteCsv) -> None:
+    digits = "9" * 5000
+    assert refusal(write_csv(f"0F0,{digits}F0,0F{digits}\n")) == [
+        f"line 1, cell {cell}: 999999999... is a number of 5000 digits: write at most 18"
+        for cell in (2, 3)
+    ]
+
+
 def test_a_file_that_is_not_there(tmp_path: Path) -> None:
     with pytest.raises(ScheduleError, match=r"absent\.csv cannot be read\n.*No such file"):
         read_schedule(tmp_path / "absent.csv")

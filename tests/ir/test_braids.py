@@ -47,19 +47,31 @@ def test_a_braid_is_a_difference() -> None:
 
 
 @pytest.mark.parametrize(
-    ("row", "place"),
+    ("row", "wrong"),
     [
-        ("(0F0) 0B0", "column 1: '(0F0)'"),
-        ("(0F0 (0F1 0B0) 0B1", "column 6: '(0F1'"),
-        ("(0F0 0F1 0B0) 0B1", "column 6: '0F1'"),
-        ("0F0 0B0)", "column 5: '0B0)'"),
-        ("0F0 (0B0", "at its end: '(0B0'"),
+        ("(0F0) 0B0", "column 1: '(0F0)' holds 1 action"),
+        ("(0F0 (0F1 0B0) 0B1", "column 1: '(0F0' is not closed"),
+        ("(0F0 0F1 0B0) 0B1", "column 1: '(0F0' holds 3 actions"),
+        ("0F0 0B0)", "column 5: '0B0)' closes no bracket"),
+        ("0F0 (0B0", "column 5: '(0B0' is not closed"),
+        ("(0F0 0F1 0B0 0B1", "column 1: '(0F0' is not closed"),
     ],
 )
-def test_brackets_that_do_not_hold_two_are_refused(row: str, place: str) -> None:
-    with pytest.raises(ScheduleError, match="brackets hold the two actions") as caught:
+def test_brackets_that_do_not_hold_two_are_refused(row: str, wrong: str) -> None:
+    with pytest.raises(ScheduleError) as caught:
         schedule_of(row, stages=1, microbatches=2)
-    assert place in str(caught.value)
+    assert caught.value.violations == (
+        f"line 4, {wrong}: brackets hold the two actions of a braid, such as (0F3 0B1)",
+    )
+
+
+def test_brackets_touch_their_actions() -> None:
+    with pytest.raises(ScheduleError) as caught:
+        schedule_of("( 0F0 0B0 ) ()", stages=1, microbatches=1)
+    assert caught.value.violations == tuple(
+        f"line 4, column {column}: '{word}' stands alone: brackets touch an action: (0F3 0B1)"
+        for column, word in ((1, "("), (11, ")"), (13, "()"))
+    )
 
 
 @pytest.mark.parametrize(

@@ -20,6 +20,14 @@ def test_what_is_no_share_is_named(word: str) -> None:
     )
 
 
+def test_a_share_of_thousands_of_digits_is_refused() -> None:
+    with pytest.raises(ValueError, match="stage 1") as caught:
+        Freezing.parse(["0 1", "2 " + "9" * 5000])
+    assert str(caught.value) == (
+        "stage 1: 999999999... is a number of 5000 digits: write at most 18"
+    )
+
+
 def test_shares() -> None:
     assert FREEZING.of(0, 1) == 500_000
     # (0 + 500000 + 1000000 + 250000 + 0 + 1) / 6 = 291666.8

@@ -308,6 +308,41 @@ def test_a_cycle_differs_by_side_work_only(tmp_path: Path) -> None:
     )
 
 
+def _none_of(name: str) -> str:
+    return (
+        f"  PLAN: cycle: has no X:{name}, but the job's side_work has {name}; plan again, or take "
+        "it out of the job"
+    )
+
+
+@pytest.mark.parametrize(
+    ("placed", "texts"),
+    [
+        ([], [_none_of("a"), _none_of("b")]),
+        (["", ""], [_none_of("a"), _none_of("b")]),
+        (
+            [" 1X:b", " 1X:c"],
+            [
+                _none_of("a"),
+                (
+                    "  PLAN: cycle: has X:c, but the job's side_work has no c; add it to the job, "
+                    "or plan again"
+                ),
+            ],
+        ),
+    ],
+)
+def test_the_cycle_has_all_side_work_of_the_job_and_no_other(
+    tmp_path: Path, placed: list[str], texts: list[str]
+) -> None:
+    def change(values: dict[str, Any]) -> None:
+        values["job"]["side_work"] = [{"name": name, "time_ns": 1} for name in "ab"]
+        lines = values["schedule"]
+        values["cycle"] = [[line.replace("1F0", f"1F0{x}") for line in lines] for x in placed]
+
+    assert load_changed(tmp_path, change).splitlines()[1:] == texts
+
+
 SLICED = (
     "# schedule cut\n# stages 2\n# microbatches 2\n# slices 2\n"
     "0F0.0 0F0.1 0F1.0 0B0.1 0F1.1 0B0.0 0B1.1 0B1.0\n"
@@ -363,6 +398,26 @@ def test_what_is_offloaded_survives_the_file_and_has_a_size_for_every_stage(
     assert "1 values for 2 stages" in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    ("schedule", "offload_bytes", "text"),
+    [
+        (
+            TEXT,
+            [100, 0],
+            "offload_bytes: are given, but the schedule offloads nothing; leave them out",
+        ),
+        (OFFLOADED, [0, -1], "offload_bytes[1]: -1 should be greater than or equal to 0"),
+    ],
+)
+def test_sizes_that_cannot_be_offloaded_are_refused(
+    tmp_path: Path, schedule: str, offload_bytes: list[int], text: str
+) -> None:
+    changes = {"schedule": schedule.splitlines(), "offload_bytes": offload_bytes}
+    assert load_changed(tmp_path, lambda values: values.update(changes)) == (
+        f"PLAN is not a plan that can be used:\n  PLAN: {text}"
+    )
+
+
 STALE = """# schedule stale
 # stages 2
 # microbatches 4
@@ -372,12 +427,20 @@ STALE = """# schedule stale
 """
 
 
+def asynchronous_job(updates_per_flush: int | None) -> JobSpec:
+    changes = {"asynchronous": True, "updates_per_flush": updates_per_flush}
+    return make_plan().job.model_copy(update=changes)
+
+
 def test_a_plan_of_several_updates_reads_back_and_lowers_as_many_as_are_asked_for(
     tmp_path: Path,
 ) -> None:
-    plan = make_plan(schedule=parse_schedule(STALE))
+    plan = make_plan(schedule=parse_schedule(STALE), job=asynchronous_job(2))
     plan.save(tmp_path / "plan.json")
     assert Plan.load(tmp_path / "plan.json") == plan
+    make_plan(schedule=parse_schedule(STALE), job=asynchronous_job(None))  # the plan decides
+    # A job may also be run by a schedule that flushes at every update.
+    assert make_plan(job=asynchronous_job(2)).schedule.updates.number == 1
     assert '  "# updates 2 stale 1",\n' in (tmp_path / "plan.json").read_text("utf-8")
     # 2 microbatches of each of 2 replicas are one update.
     lowered = plan.lowered()
@@ -386,6 +449,37 @@ def test_a_plan_of_several_updates_reads_back_and_lowers_as_many_as_are_asked_fo
     one = plan.lowered(num_updates=1)
     assert (one.num_microbatches, one.updates.number) == (4, 1)
     assert violations(lowered) == violations(one) == []
+
+
+@pytest.mark.parametrize(
+    ("asks", "text"),
+    [
+        (
+            {},
+            (
+                "makes 2 updates between two flushes, but the job is not asynchronous; set "
+                "asynchronous in the job, or plan again"
+            ),
+        ),
+        (
+            {"asynchronous": True, "updates_per_flush": 5},
+            (
+                "makes 2 updates between two flushes, but the job's updates_per_flush is 5; make "
+                "them equal"
+            ),
+        ),
+    ],
+)
+def test_several_updates_are_those_that_the_job_asks_for(
+    tmp_path: Path, asks: dict[str, Any], text: str
+) -> None:
+    def change(values: dict[str, Any]) -> None:
+        values["schedule"] = STALE.splitlines()
+        values["job"].update(asks)
+
+    assert load_changed(tmp_path, change) == (
+        f"PLAN is not a plan that can be used:\n  PLAN: schedule: {text}"
+    )
 
 
 def test_several_updates_have_the_jobs_batch_each_and_neither_freezing_nor_side_work() -> None:

@@ -155,6 +155,25 @@ def test_everything_wrong_is_told_with_its_place() -> None:
     ]
 
 
+def test_numbers_that_no_machine_counts_to_are_refused() -> None:
+    digits = "9" * 5000
+    text = f"""\
+# schedule x
+# stages {digits}
+# microbatches 1
+# edges 0>{digits} 0>1
+# updates {digits} stale 1
+0F0 0F{digits} {digits}B0 0F0.{digits} 0SEND_F0>{digits}
+"""
+    with pytest.raises(ScheduleError) as caught:
+        parse_schedule(text)
+    wrong = "999999999... is a number of 5000 digits: write at most 18"
+    # Columns: 1 + "0F0 ", then 5 + "0F" + 5000 + " ", and so on.
+    places = [f"line 6, column {column}" for column in (5, 5008, 10011, 15016)]
+    headers = ["'# stages'", "'# edges'", "'# updates'"]
+    assert caught.value.violations == tuple(f"{place}: {wrong}" for place in places + headers)
+
+
 def test_the_difference_of_equal_schedules_is_empty() -> None:
     assert diff_schedules(parse_schedule(TEXT), parse_schedule(TEXT)) == ""
 

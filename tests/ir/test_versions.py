@@ -101,6 +101,19 @@ def test_updates_without_steps_and_of_unequal_size_are_refused() -> None:
     assert violations(world) == ["0 updates: there must be at least 1"]
 
 
+@pytest.mark.parametrize(
+    ("header", "text"),
+    [
+        ("3 stale 9", "stale by 9 updates where there are 3: write 2 at most"),
+        ("3 stale 3", "stale by 3 updates where there are 3: write 2 at most"),
+        ("1 stale 5 stashed", "stale by 5 updates where there are 1: write 0 at most"),
+    ],
+)
+def test_weights_cannot_lack_more_updates_than_there_are(header: str, text: str) -> None:
+    written = format_schedule(schedule(STALE, updates=Updates(3, 2))).replace("3 stale 2", header)
+    assert violations(parse_schedule(written))[0] == f"weights cannot be {text}"
+
+
 def test_a_written_out_schedule_reduces_every_update() -> None:
     rows = ["0F0 0B0 0REDUCE0 0STEP0 0F2 0B2 0STEP1", "0F1 0B1 0REDUCE0 0STEP0 0F3 0B3 0STEP1"]
     world = schedule(*rows, updates=Updates(2, 0), num_microbatches=4)

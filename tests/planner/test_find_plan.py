@@ -195,6 +195,38 @@ def test_asynchronous_schedules_are_planned_where_the_job_asks_for_them(make_pro
     assert ordinary.objective_ns > result.objective_ns
 
 
+@pytest.mark.parametrize(
+    ("num_sequences", "num_updates", "text"),
+    [
+        # 20,000 / (2 stages x 4 microbatches) = 2500
+        (
+            4,
+            2501,
+            (
+                "2501 updates between two flushes times 4 microbatches times 2 stages is more "
+                "than 20,000 forwards for each schedule; give the job 2500 updates_per_flush at "
+                "most"
+            ),
+        ),
+        (
+            20_000,
+            10,
+            (
+                "10 updates between two flushes times 20000 microbatches times 2 stages is more "
+                "than 20,000 forwards for each schedule; give the job asynchronous = false"
+            ),
+        ),
+    ],
+)
+def test_too_many_updates_between_two_flushes(make_problem, num_sequences, num_updates, text):
+    sizes = {"num_workers": 3, "num_sequences": num_sequences, "steps": num_updates}
+    asks = {"asynchronous": True, "updates_per_flush": num_updates}
+    with pytest.raises(UsageError) as caught:
+        make_problem([2, 2], **sizes, **asks)
+    assert str(caught.value) == text
+    assert make_problem([2, 2], **sizes, **asks | {"updates_per_flush": 1}).job.asynchronous
+
+
 def test_optimizer_states_are_counted_once_where_updates_do_not_wait(make_problem):
     # AMDP holds every stage on both workers: parameters and gradients twice, states once.
     problem = make_problem(

@@ -240,8 +240,10 @@ def test_side_work_without_a_time_is_named() -> None:
         simulate(schedule, costs_of(1, 1, F=1))
     assert str(caught.value) == (
         "the costs are incomplete\n"
-        "  no time is known for the side work X:encode; add it to side_ns\n"
-        "  no time is known for the side work X:factor; add it to side_ns"
+        "  no time is known for the side work X:encode; give it one in [[side_work]] of the "
+        "plan's job, or from Python in side_ns of the costs\n"
+        "  no time is known for the side work X:factor; give it one in [[side_work]] of the "
+        "plan's job, or from Python in side_ns of the costs"
     )
 
 

@@ -74,6 +74,17 @@ def test_freeze() -> None:
     assert parse_toml("[freeze]", JobSpec, file="job.toml").freeze == FreezeSpec()
 
 
+def test_a_share_that_would_freeze_nothing_is_refused() -> None:
+    with pytest.raises(SpecError) as caught:
+        parse_toml("[freeze]\nmax_share = 1e-9", JobSpec, file="job.toml")
+    assert str(caught.value) == (
+        "job.toml does not describe a JobSpec:\n"
+        "  job.toml:2: freeze.max_share: 1e-09 rounds to 0 parts per million; give 0.000001 or "
+        "more, or leave freeze out"
+    )
+    assert FreezeSpec(max_share=0.000001).max_share_ppm == 1
+
+
 def test_freeze_refused() -> None:
     text = "[freeze]\nmax_share = 1.5\nmonitor_steps = -1\nramp = 3"
     with pytest.raises(SpecError) as caught:
@@ -154,6 +165,13 @@ def _of_one_update(other: str) -> str:
             (
                 "job.toml:1: updates_per_flush: is given, but asynchronous is false; set "
                 "asynchronous = true, or leave it out"
+            ),
+        ),
+        (
+            "asynchronous = true\nupdates_per_flush = 4\nsteps = 3",
+            (
+                "job.toml:2: updates_per_flush: is 4, but the job makes 3 steps; give 3 at most, "
+                "or raise steps"
             ),
         ),
         ("asynchronous = true\n[freeze]", _of_one_update("freeze")),

@@ -34,6 +34,10 @@ def test_names_may_look_like_repetitions() -> None:
     [
         ("", "names no layer; " + WRITE),
         (" ( ) ", "names no layer; " + WRITE),
+        (
+            f"a {'9' * 5000} x b",
+            "999999999... is a number of 5000 digits: write at most 18 at position 3",
+        ),
         ("a (b", 'the "(" at position 3 is not closed'),
         ("a) b", 'a ")" without "(" at position 2'),
         ("a 2 x", '"2 x" at position 3 repeats nothing'),

@@ -19,6 +19,7 @@ def first_updates(schedule: Schedule, number: int) -> Schedule:
         is_whole_stage = action.kind not in CELL_KINDS
         return action._replace(microbatch=None) if number == 1 and is_whole_stage else action
 
+    staleness = min(schedule.updates.staleness, number - 1)
     workers = tuple(
         tuple(named(action) for action in actions if schedule.update_of(action) < number)
         for actions in schedule.workers
@@ -28,7 +29,7 @@ def first_updates(schedule: Schedule, number: int) -> Schedule:
         workers=workers,
         num_microbatches=number * schedule.update_size,
         braids=frozenset(each for each in schedule.braids if schedule.update_of(each) < number),
-        updates=replace(schedule.updates, number=number),
+        updates=replace(schedule.updates, number=number, staleness=staleness),
     )
 
 

@@ -78,8 +78,8 @@ def test_the_peak_of_gpipe_hardly_grows_with_the_microbatches() -> None:
     (over,) = violations(offloaded, memory=table, cap_bytes=[25])
     assert over == (
         "worker 0 holds 26 B, its cap is 25 B: static 0 B + stage 0 activation 8 x 10 B + stage 0 "
-        "offloaded part -6 x 9 B at 0F7. Ways out: fewer microbatches in flight, recompute, or "
-        "fewer layers on this worker"
+        "offloaded part -6 x 9 B at 0F7. Ways out, besides the offload that is there: fewer "
+        "microbatches in flight, recompute, or fewer layers on this worker"
     )
 
 

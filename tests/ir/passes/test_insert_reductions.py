@@ -86,7 +86,7 @@ def test_replicas_keep_their_microbatches_in_the_update() -> None:
 def test_a_run_may_end_after_any_update() -> None:
     first = first_updates(TWO, 1)
     assert rows(first) == ["0F0 0B0 0STEP", "0F1 0B1 0STEP"]
-    assert (first.num_microbatches, first.updates) == (2, Updates(1, 1))
+    assert (first.num_microbatches, first.updates) == (2, Updates(1))
     assert rows(lower(first)) == [
         "0F0 0B0 0REDUCE 0STEP 0SHARE",
         "0F1 0B1 0REDUCE 0SHARE 0STEP",
