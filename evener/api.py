@@ -6,25 +6,19 @@ from itertools import combinations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from evener.cost.build import cost_table
 from evener.cost.flops import model_flops
-from evener.cost.host_copies import with_host_copies
 from evener.cost.profile import Profile
-from evener.cost.slices import Slicing, layers_of_workers, sliced_costs
-from evener.cost.table import CostTable
 from evener.errors import UsageError
 from evener.export.registry import EXPORTERS
-from evener.ir.action import Kind
 from evener.ir.plan import Plan
-from evener.ir.schedule import Schedule
 from evener.ir.timeline import Timeline
 from evener.planner.find_plan import find_plan
-from evener.planner.freezing.times import frozen_costs, least_ns
+from evener.planner.plan_costs import costs_of_plan
 from evener.report import Summary, build_report, summary_of_plan, write_report
 from evener.sim import engine
 from evener.spec.cluster import ClusterSpec
 from evener.spec.job import JobSpec
-from evener.spec.model import ModelSpec, layer_config
+from evener.spec.model import ModelSpec
 
 __all__ = [
     "costs_of_plan",
@@ -193,60 +187,6 @@ def export(plan: Plan, *, to: str, path: Path | str, model: ModelSpec | None = N
     EXPORTERS[to].write(plan, path, model)
 
 
-def costs_of_plan(
-    plan: Plan,
-    profile: Profile,
-    cluster: ClusterSpec,
-    *,
-    schedule: Schedule | None = None,
-    model: ModelSpec | None = None,
-) -> CostTable:
-    """What every action of a plan costs, with what the plan freezes.
-
-    schedule: to be priced in place of ``plan.lowered()``.
-    model: the plan's, needed where microbatches are cut into slices: it says what each costs.
-
-    Raises ProfileError if the profile is of another model or lacks layers of the plan, UsageError
-    if the cluster lacks devices of the plan or the model is missing, PlanError if it is another
-    one.
-    """
-    if profile.fingerprint != plan.model_fingerprint:
-        raise UsageError(_profile_of_another_model(plan, profile))
-    unknown = [d for (d,) in plan.devices if d not in cluster.devices]
-    if unknown:
-        raise UsageError(_not_in_cluster(unknown, cluster))
-    priced = plan.lowered() if schedule is None else schedule
-    layers = [layer_config(name) for name in plan.layer_names]
-
-    def price(profile: Profile) -> CostTable:
-        return cost_table(
-            priced,
-            layers=layers,
-            partition=plan.partition,
-            devices=plan.devices,
-            profile=profile,
-            cluster=cluster,
-            job=plan.job.model_copy(update={"microbatch_size": plan.microbatch_size}),
-            tied=plan.tied,
-        )
-
-    if plan.slice_tokens is None:
-        costs = price(profile)
-    elif model is None:
-        raise UsageError(_NO_MODEL)
-    else:
-        plan.require_model(model)
-        slicing = Slicing(model, plan.slice_tokens, plan.microbatch_size)
-        held = layers_of_workers(priced, plan.partition, layers)
-        costs = sliced_costs(price, profile, slicing, held=held)
-    if Kind.OFFLOAD in plan.schedule.kinds:
-        links = cluster.host_links([device for (device,) in plan.devices])
-        costs = with_host_copies(costs, priced, links=links, num_bytes=plan.offload_bytes)
-    if plan.freezing is None:
-        return costs
-    return frozen_costs(priced, costs, least_ns(priced, costs), plan.freezing)
-
-
 def simulate(
     plan: Plan, profile: Profile, cluster: ClusterSpec, *, model: ModelSpec | None = None
 ) -> Timeline:
@@ -296,27 +236,6 @@ def summarize(plan: Plan, model: ModelSpec, cluster: ClusterSpec) -> Summary:
             model, num_tokens=plan.job.num_tokens, sequence_length=plan.sequence_length
         ),
         peak_flops_per_s=sum(peaks) if all(peaks) else None,
-    )
-
-
-def _profile_of_another_model(plan: Plan, profile: Profile) -> str:
-    return (
-        f'the plan is for model "{plan.model}" ({plan.model_fingerprint[:12]}), but the profile is '
-        f'of model "{profile.model}" ({profile.fingerprint[:12]}); measure the model of the plan'
-    )
-
-
-_NO_MODEL = (
-    "the plan cuts microbatches into slices, and what each costs follows from the model; give the "
-    "model too, on the command line with --model"
-)
-
-
-def _not_in_cluster(devices: Sequence[str], cluster: ClusterSpec) -> str:
-    return (
-        f'the plan uses {", ".join(devices)}, which cluster "{cluster.name}" does not have; it '
-        f"has {', '.join(cluster.devices[:8])}{' ...' if len(cluster.devices) > 8 else ''}; give "
-        "the cluster of the plan, or plan again"
     )
 
 
