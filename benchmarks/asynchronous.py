@@ -22,7 +22,7 @@ import torch
 
 import evener
 from evener.executor.launch import Rank, run_workers
-from evener.executor.shared_memory import transport_for
+from evener.executor.shared_memory import connect
 from evener.executor.text_data import TextTokens, read_text
 from evener.executor.train import Trainer, trainer_connections
 from evener.ir.plan import Plan
@@ -71,16 +71,7 @@ class Training:
 
     def run(self, rank: Rank) -> tuple[list[float], float, int]:
         """The loss of every update, the median time of one, and the staleness."""
-        device = torch.device("cpu")
-        pairs, groups = trainer_connections(self.plan)
-        transport = transport_for(rank, device)(
-            rank.store,
-            worker=rank.index,
-            num_workers=rank.num_ranks,
-            pairs=pairs,
-            groups=groups,
-            device=device,
-        )
+        transport = connect(rank, torch.device("cpu"), *trainer_connections(self.plan))
         losses, times, staleness = self._train(Trainer(self.plan, self.model, transport))
         staleness = max(transport.gather(staleness))
         transport.close()

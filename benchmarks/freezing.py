@@ -30,7 +30,7 @@ from evener.cost.table import CostTable
 from evener.executor.emulate import emulate
 from evener.executor.emulated_model import ModelEngine
 from evener.executor.launch import Rank, run_workers
-from evener.executor.shared_memory import transport_for
+from evener.executor.shared_memory import connect
 from evener.executor.train import Trainer, trainer_connections
 from evener.executor.transport import Transport
 from evener.ir.freezing import WHOLE_PPM, Freezing
@@ -104,16 +104,7 @@ class Race:
     steps: int
 
     def run(self, rank: Rank) -> Found:
-        pairs, groups = trainer_connections(self.plan)
-        device = torch.device("cpu")
-        transport = transport_for(rank, device)(
-            rank.store,
-            worker=rank.index,
-            num_workers=rank.num_ranks,
-            pairs=pairs,
-            groups=groups,
-            device=device,
-        )
+        transport = connect(rank, torch.device("cpu"), *trainer_connections(self.plan))
         timely = Trainer(self.plan, self.model, transport)
         found = self._through_the_phases(timely)
         mean_ppm = found.mean_ppm

@@ -29,7 +29,7 @@ from torch import Tensor
 from evener.cost.flops import slice_flops
 from evener.executor.launch import Rank, run_workers
 from evener.executor.live_bytes import LiveBytes
-from evener.executor.shared_memory import transport_for
+from evener.executor.shared_memory import connect
 from evener.executor.train import Trainer
 from evener.ir.plan import Plan
 from evener.planner.slicing.flop_balanced import flop_balanced_slices
@@ -225,13 +225,7 @@ def compare(
 
     def work(rank: Rank) -> tuple[list[Row], int]:
         torch.set_num_threads(1)
-        transport = transport_for(rank, torch.device("cpu"))(
-            rank.store,
-            worker=rank.index,
-            num_workers=NUM_WORKERS,
-            pairs=[(0, 1), (1, 0)],
-            groups=[(0, 1)],
-        )
+        transport = connect(rank, torch.device("cpu"), [(0, 1), (1, 0)], [(0, 1)])
         plans = {name: plan_of(name, 1, lengths) for name, lengths in timed.items()}
         sides = {name: Side.of(plan, transport) for name, plan in plans.items()}
         for side in sides.values():

@@ -21,7 +21,7 @@ import torch
 
 from evener.executor.launch import Rank, run_workers
 from evener.executor.live_bytes import LiveBytes
-from evener.executor.shared_memory import transport_for
+from evener.executor.shared_memory import connect
 from evener.executor.train import Trainer, trainer_connections
 from evener.executor.transport import Transport
 from evener.ir.passes import insert_offload, offloadable
@@ -80,16 +80,7 @@ class Race:
 
     def run(self, rank: Rank) -> dict[str, tuple[float, int]]:
         """Per plan the median step, and the most bytes that were alive on this worker."""
-        pairs, groups = trainer_connections(self.plans["nothing"])
-        device = torch.device("cpu")
-        transport = transport_for(rank, device)(
-            rank.store,
-            worker=rank.index,
-            num_workers=rank.num_ranks,
-            pairs=pairs,
-            groups=groups,
-            device=device,
-        )
+        transport = connect(rank, torch.device("cpu"), *trainer_connections(self.plans["nothing"]))
         peaks = {name: self._peak_bytes(plan, transport) for name, plan in self.plans.items()}
         times = self._take_turns(transport)
         transport.close()

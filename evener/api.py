@@ -92,7 +92,7 @@ class _Measurement:
     def run(self, rank: "Rank") -> Profile:
         from evener.executor.devices import device_of
         from evener.executor.failure import Progress
-        from evener.executor.shared_memory import transport_for
+        from evener.executor.shared_memory import connect
         from evener.executor.watch import Watch
         from evener.profiler import MeasureOptions, measure_links, measure_model, typical_links
 
@@ -101,13 +101,8 @@ class _Measurement:
         names = self.cluster.devices
         pairs = self._pairs()
         with Watch(rank, Progress(rank.index)):
-            transport = transport_for(rank, device)(
-                rank.store,
-                worker=rank.index,
-                num_workers=rank.num_ranks,
-                pairs=[both for a, b in pairs for both in ((a, b), (b, a))],
-                device=device,
-            )
+            both_ways = [both for a, b in pairs for both in ((a, b), (b, a))]
+            transport = connect(rank, device, both_ways)
             options = MeasureOptions(
                 device=device,
                 device_type=types[names[rank.index]],

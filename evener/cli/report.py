@@ -95,7 +95,8 @@ def _summary(options: argparse.Namespace, predicted: Timeline) -> Summary:
 def _read_losses(path: Path) -> list[float]:
     """A JSON list of numbers; NaN is one, as a diverging run writes it."""
     try:
-        values = json.loads(path.read_text(encoding="utf-8"))
+        # Every number as a float: an integer may be too long to become one later.
+        values = json.loads(path.read_text(encoding="utf-8"), parse_int=float)
     except OSError as error:
         raise UsageError(f"--losses {path} cannot be read: {error.strerror}; {_WAY_OUT}") from None
     except (ValueError, RecursionError):
@@ -103,11 +104,11 @@ def _read_losses(path: Path) -> list[float]:
     if not isinstance(values, list):
         raise UsageError(f"--losses {path} is not a list; {_WAY_OUT}")
     for place, value in enumerate(values):
-        if isinstance(value, bool) or not isinstance(value, int | float):
+        if not isinstance(value, float):
             raise UsageError(
                 f"--losses {path}: number {place + 1} is {json.dumps(value)[:40]}; {_WAY_OUT}"
             )
-    return [float(value) for value in values]
+    return values
 
 
 def _other_plan(options: argparse.Namespace, plan: Plan, timeline: Timeline) -> str:

@@ -5,6 +5,7 @@ messages, and the members of a collective exchange when they are ready.
 """
 
 import time
+from array import array
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeAlias
@@ -75,6 +76,47 @@ def charge_thread_time(position: int, run: Callable[[], None]) -> int:
     return time.thread_time_ns() - before_ns
 
 
+class _Links:
+    """When messages and copies go, each link and direction one after the other.
+
+    start_ns, end_ns: of the clock, by position; noted here.
+    """
+
+    def __init__(self, durations: Durations, start_ns: "array[int]", end_ns: "array[int]") -> None:
+        self._durations = durations
+        self._start_ns, self._end_ns = start_ns, end_ns
+        self._free_ns: dict[int | Stream, int] = {}  # peers, and directions of copies
+
+    def begin_step(self) -> None:
+        self._free_ns.clear()
+
+    def sent(self, position: int, tensors: tuple[Tensor, ...], now_ns: int) -> tuple[Tensor, ...]:
+        """What leaves: the times of the message come first."""
+        self._occupy(self._durations.peer[position], position, now_ns)
+        times = torch.tensor([self._start_ns[position], self._end_ns[position]])
+        return (times, *tensors)
+
+    def received(self, position: int, tensors: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+        start_ns, end_ns = tensors[0].tolist()
+        latency_ns = self._durations.latency_ns[position]
+        self._start_ns[position] = start_ns + latency_ns
+        self._end_ns[position] = end_ns + latency_ns
+        return tensors[1:]
+
+    def copies(self, position: int, now_ns: int) -> bool:
+        """Whether the action is a copy; if so, its times are noted."""
+        direction = self._durations.copies.get(position)
+        if direction is not None:
+            self._occupy(direction, position, now_ns)
+        return direction is not None
+
+    def _occupy(self, link: int | Stream, position: int, now_ns: int) -> None:
+        start_ns = max(now_ns, self._free_ns.get(link, 0))
+        end_ns = start_ns + self._durations.duration_ns[position]
+        self._start_ns[position] = start_ns
+        self._free_ns[link] = self._end_ns[position] = end_ns
+
+
 class VirtualClock:
     """Each worker's own time, advanced by what actions cost and by the times that messages bring.
 
@@ -98,16 +140,14 @@ class VirtualClock:
         self._transport = transport
         self._charge = charge
         self._now_ns = 0  # when the last compute action ended
-        self._channel_ns: dict[int, int] = {}  # when the last send to each peer ended
-        self._copied_ns: dict[Stream, int] = {}  # when the last copy in each direction ended
+        self._links = _Links(durations, self.start_ns, self.end_ns)
         self._collective_ns = 0  # when the last collective ended
         # A collective runs beside the worker, and begins no earlier than the one before it ended.
         self._collectives = ThreadPoolExecutor(max_workers=1)
 
     def begin_step(self) -> None:
         self._now_ns = 0
-        self._channel_ns = {}
-        self._copied_ns = {}
+        self._links.begin_step()
         self._collective_ns = 0
 
     def compute(self, position: int, run: Callable[[], None], needs: tuple[int, ...]) -> None:
@@ -121,29 +161,15 @@ class VirtualClock:
             self.start_ns[first], self.end_ns[first] = start_ns, self._now_ns
 
     def sent(self, position: int, tensors: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
-        peer = self._durations.peer[position]
-        start_ns = max(self._now_ns, self._channel_ns.get(peer, 0))
-        end_ns = start_ns + self._durations.duration_ns[position]
-        self._channel_ns[peer] = end_ns
-        self.start_ns[position], self.end_ns[position] = start_ns, end_ns
-        return (torch.tensor([start_ns, end_ns]), *tensors)
+        return self._links.sent(position, tensors, self._now_ns)
 
     def received(self, position: int, tensors: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
-        start_ns, end_ns = tensors[0].tolist()
-        latency_ns = self._durations.latency_ns[position]
-        self.start_ns[position] = start_ns + latency_ns
-        self.end_ns[position] = end_ns + latency_ns
-        return tensors[1:]
+        return self._links.received(position, tensors)
 
     def issued(self, position: int, start: Callable[[], Handle]) -> Handle:
-        direction = self._durations.copies.get(position)
-        if direction is None:
-            return FutureHandle(self._collectives.submit(self._run, position, self._now_ns, start))
-        start_ns = max(self._now_ns, self._copied_ns.get(direction, 0))
-        end_ns = start_ns + self._durations.duration_ns[position]
-        self._copied_ns[direction] = end_ns
-        self.start_ns[position], self.end_ns[position] = start_ns, end_ns
-        return start()
+        if self._links.copies(position, self._now_ns):
+            return start()
+        return FutureHandle(self._collectives.submit(self._run, position, self._now_ns, start))
 
     def _run(self, position: int, issue_ns: int, start: Callable[[], Handle]) -> tuple[()]:
         start_ns, duration_ns = _latest(
@@ -179,8 +205,7 @@ class SleepClock:
         self.end_ns = no_times(program)
         self._durations = durations
         self._transport = transport
-        self._channel_ns: dict[int, int] = {}
-        self._copied_ns: dict[Stream, int] = {}
+        self._links = _Links(durations, self.start_ns, self.end_ns)
         self._collectives = ThreadPoolExecutor(max_workers=1)
 
     def begin_step(self) -> None:
@@ -190,30 +215,17 @@ class SleepClock:
         self._sleep(position, time.monotonic_ns(), self._durations.duration_ns[position])
 
     def sent(self, position: int, tensors: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
-        peer = self._durations.peer[position]
-        start_ns = max(time.monotonic_ns(), self._channel_ns.get(peer, 0))
-        end_ns = start_ns + self._durations.duration_ns[position]
-        self._channel_ns[peer] = end_ns
-        self.start_ns[position], self.end_ns[position] = start_ns, end_ns
-        return (torch.tensor([start_ns, end_ns]), *tensors)
+        return self._links.sent(position, tensors, time.monotonic_ns())
 
     def received(self, position: int, tensors: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
-        start_ns, end_ns = tensors[0].tolist()
-        latency_ns = self._durations.latency_ns[position]
-        self.start_ns[position] = start_ns + latency_ns
-        self.end_ns[position] = end_ns + latency_ns
+        payload = self._links.received(position, tensors)
         _sleep_until(self.end_ns[position])
-        return tensors[1:]
+        return payload
 
     def issued(self, position: int, start: Callable[[], Handle]) -> Handle:
-        direction = self._durations.copies.get(position)
-        if direction is None:
-            return FutureHandle(self._collectives.submit(self._run, position, start))
-        start_ns = max(time.monotonic_ns(), self._copied_ns.get(direction, 0))
-        end_ns = start_ns + self._durations.duration_ns[position]
-        self._copied_ns[direction] = end_ns
-        self.start_ns[position], self.end_ns[position] = start_ns, end_ns
-        return SleepHandle(end_ns)
+        if self._links.copies(position, time.monotonic_ns()):
+            return SleepHandle(self.end_ns[position])
+        return FutureHandle(self._collectives.submit(self._run, position, start))
 
     def _run(self, position: int, start: Callable[[], Handle]) -> tuple[()]:
         start_ns, duration_ns = _latest(

@@ -12,7 +12,7 @@ from evener.executor.batch import Batch
 from evener.executor.devices import device_of
 from evener.executor.failure import Progress
 from evener.executor.launch import Rank, run_workers
-from evener.executor.shared_memory import transport_for
+from evener.executor.shared_memory import connect
 from evener.executor.side_tasks import SideTaskReport
 from evener.executor.train import StepResult, Trainer, TrainOptions, trainer_connections
 from evener.executor.watch import Watch
@@ -78,17 +78,9 @@ class Session:
         """Train as one rank of as many as the plan has workers."""
         require_workers(self.plan, rank.num_ranks)
         options = self.options or TrainOptions(device=device_of(rank))
-        pairs, groups = trainer_connections(self.plan)
         progress = Progress(rank.index)
         with Watch(rank, progress, at_end=self.at_end):
-            transport = transport_for(rank, options.device)(
-                rank.store,
-                worker=rank.index,
-                num_workers=rank.num_ranks,
-                pairs=pairs,
-                groups=groups,
-                device=options.device,
-            )
+            transport = connect(rank, options.device, *trainer_connections(self.plan))
             trainer = Trainer(self.plan, self.model, transport, options, progress=progress)
             # What is loaded by now stays: to look through it again at every full collection costs
             # a rank 0.2 s, each at another time, and the others wait.

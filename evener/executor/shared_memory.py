@@ -47,6 +47,26 @@ def transport_for(rank: Rank, device: torch.device) -> "type[TorchTransport]":
     return SharedMemoryTransport if can and len(places) == 1 else TorchTransport
 
 
+def connect(
+    rank: Rank,
+    device: torch.device,
+    pairs: Sequence[tuple[int, int]],
+    groups: Sequence[tuple[int, ...]] = (),
+) -> TorchTransport:
+    """Connect all ranks by the fastest transport between them; a collective over all.
+
+    device: that the rank computes on. pairs, groups: as in ``TorchTransport``.
+    """
+    return transport_for(rank, device)(
+        rank.store,
+        worker=rank.index,
+        num_workers=rank.num_ranks,
+        pairs=pairs,
+        groups=groups,
+        device=device,
+    )
+
+
 class SharedMemoryTransport(TorchTransport):
     """A ``TorchTransport`` on CPUs whose messages do not go through gloo.
 

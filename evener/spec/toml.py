@@ -41,8 +41,11 @@ def parse_toml(text: str, spec_type: type[AnySpec], *, file: str) -> AnySpec:
     except RecursionError:
         found = Violation("not TOML: is nested too deeply", file=file)
         raise SpecError(_header(file, spec_type), [found]) from None
-    except ValueError as error:  # not only TOMLDecodeError: an endless number is a plain one
+    except tomllib.TOMLDecodeError as error:
         raise SpecError(_header(file, spec_type), [_syntax(file, text, str(error))]) from None
+    except ValueError:
+        found = Violation("not TOML: has a number of thousands of digits; shorten it", file=file)
+        raise SpecError(_header(file, spec_type), [found]) from None
     return build_spec(values, spec_type, file=file, lines=key_lines(text))
 
 

@@ -93,6 +93,12 @@ BROKEN = {
         "= " + "[" * 9999,
         [": not TOML: is nested too deeply"],
     ),
+    "endless number": (
+        JobSpec,
+        "= 8",
+        "= 1" + "0" * 5000,
+        [": not TOML: has a number of thousands of digits; shorten it"],
+    ),
     "deep lists": (JobSpec, "= 8", "= " + "[" * 250 + "]" * 250, [": is nested too deeply"]),
     # Keys
     "misspelt key": (
