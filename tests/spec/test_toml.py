@@ -93,7 +93,7 @@ BROKEN = {
         "= " + "[" * 9999,
         [": not TOML: is nested too deeply"],
     ),
-    "endless number": (
+    "number of 5001 digits": (
         JobSpec,
         "= 8",
         "= 1" + "0" * 5000,
