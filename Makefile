@@ -41,7 +41,7 @@ size: .venv/.installed
 	$(PY) scripts/size.py
 
 bench: .venv/.installed
-	@set -e; for file in benchmarks/*.py; do echo "== $$file"; $(PY) $$file; done
+	@set -e; for file in benchmarks/*.py; do echo "== $$file"; $(PY) -m benchmarks.$$(basename $$file .py); done
 
 browser:
 	@scripts/chromium.sh

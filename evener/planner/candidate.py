@@ -23,7 +23,7 @@ from evener.planner.pipeline_times import pipeline_times
 from evener.planner.problem import Problem
 from evener.planner.result import PlanResult, Status
 from evener.planner.side_work import fill_bubbles, units_of_job
-from evener.schedules import ScheduleEntry, ScheduleShape
+from evener.schedules import PipelineTimes, ScheduleEntry, ScheduleShape
 from evener.sim.engine import Outcome, simulate_many
 from evener.spec.cluster import Link
 
@@ -135,7 +135,7 @@ class Candidate:
         Raises ScheduleError if a schedule that adapts to costs finds no order within the caps.
         """
         tied = tied_stages(self.problem.model, partition)
-        schedule = self._schedule_for(partition, tied)
+        schedule = self._schedule_for(partition)
         found = self.judge(partition, schedule)
         if not found.over or not self.problem.job.offload:
             return found
@@ -244,13 +244,19 @@ class Candidate:
         units = units_of_job(found.schedule, side_work)
         return fill_bubbles(found.schedule, costs, units, lowered=lowered).schedules
 
-    def _schedule_for(self, partition: Partition, tied: Ties) -> Schedule:
+    def times_on(self, holders: Schedule, partition: Partition) -> PipelineTimes:
+        """What a scheduler may know of a partition.
+
+        holders: any schedule of one replica; only who has something of which stage matters.
+        """
+        costs = self._costs(holders, partition, tied_stages(self.problem.model, partition))
+        return pipeline_times(holders, costs, self.cap_bytes)
+
+    def _schedule_for(self, partition: Partition) -> Schedule:
         """Of one replica; for an adapting schedule with the costs of the first replica."""
         if self.shape.entry.adapted is None:
             return self.regular
-        costs = self._costs(self.regular, partition, tied)
-        times = pipeline_times(self.regular, costs, self.cap_bytes)
-        return self.shape.entry(self.shape.schedule, times)
+        return self.shape.entry(self.shape.schedule, self.times_on(self.regular, partition))
 
     def _world(
         self, schedule: Schedule, partition: Partition, offload_bytes: tuple[int, ...] | None

@@ -140,7 +140,7 @@ def test_progress_counts_to_its_end(make_problem):
 def test_unknown_planner(make_problem):
     with pytest.raises(UsageError) as caught:
         _solve(make_problem([1], num_workers=1, num_sequences=1), "magic")
-    assert str(caught.value) == 'there is no planner "magic"; planners: sweep, joint, uniform'
+    assert str(caught.value) == f'there is no planner "magic"; planners: {", ".join(PLANNERS)}'
 
 
 def test_uniform_needs_a_layer_per_worker(make_problem):

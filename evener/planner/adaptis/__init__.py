@@ -1,0 +1,1 @@
+"""AdaPtis' search as published: a beam over partitions, placements near the regular one."""
