@@ -48,9 +48,9 @@ class Fixed:
     uniform: int
     even: int
 
-    @property
-    def best(self) -> int:
-        return min(self.uniform, self.even)
+
+COLUMNS = "   1F1B  inter  ZB-H1   ZB-V   even adaptis cpu s"
+"""Head of what ``Baselines`` prints in a row."""
 
 
 @dataclass(frozen=True)
@@ -64,6 +64,20 @@ class Baselines:
     @property
     def adaptis_ticks(self) -> int:
         return ticks(self.adaptis.objective_ns)
+
+    @property
+    def interleaved(self) -> Fixed:
+        """The better of two and four chunks, with either partition."""
+        both = self.fixed["inter 2"], self.fixed["inter 4"]
+        return Fixed(min(each.uniform for each in both), min(each.even for each in both))
+
+    def __str__(self) -> str:
+        """With uniform stages; then the best of all with the most even ones, and AdaPtis."""
+        of_one = [self.fixed[name] for name in ("1F1B", "ZB-H1", "ZB-V")]
+        of_one.insert(1, self.interleaved)
+        even = min(each.even for each in self.fixed.values())
+        uniform = "".join(f"{each.uniform:7}" for each in of_one)
+        return f"{uniform}{even:7}{self.adaptis_ticks:8}{self.adaptis_s:6.1f}"
 
 
 def baselines(problem: Problem) -> Baselines:
@@ -108,7 +122,7 @@ def main() -> None:
         found = baselines(problem_of(row))
         steps = "".join(f"{f'{each.uniform}/{each.even}':>14}" for each in found.fixed.values())
         ratios.append(row.octopipe / found.adaptis_ticks)
-        gains.append(interleaved(found).uniform / found.adaptis_ticks)
+        gains.append(found.interleaved.uniform / found.adaptis_ticks)
         print(
             f"{number:3} {row.model:20} {row.workers:2} {row.microbatches:2} {row.comm_ms:3}{steps}"
             f" {found.adaptis_ticks:8} {found.adaptis_s:5.1f} {row.octopipe:8} {ratios[-1]:6.3f}",
@@ -119,12 +133,6 @@ def main() -> None:
         f"{min(ratios):.3f} to {max(ratios):.3f}; interleaved 1F1B with uniform stages over it: "
         f"mean {np.mean(gains):.3f}, up to {max(gains):.3f}"
     )
-
-
-def interleaved(found: Baselines) -> Fixed:
-    """The better of two and four chunks, with either partition."""
-    both = found.fixed["inter 2"], found.fixed["inter 4"]
-    return Fixed(min(each.uniform for each in both), min(each.even for each in both))
 
 
 if __name__ == "__main__":
