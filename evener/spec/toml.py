@@ -44,7 +44,7 @@ def parse_toml(text: str, spec_type: type[AnySpec], *, file: str) -> AnySpec:
     except tomllib.TOMLDecodeError as error:
         raise SpecError(_header(file, spec_type), [_syntax(file, text, str(error))]) from None
     except ValueError:
-        found = Violation("not TOML: has a number of thousands of digits; shorten it", file=file)
+        found = Violation("not TOML: a number is too long to read", file=file)
         raise SpecError(_header(file, spec_type), [found]) from None
     return build_spec(values, spec_type, file=file, lines=key_lines(text))
 
