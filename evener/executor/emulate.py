@@ -5,7 +5,8 @@
 - "measured": a real model computes; each action costs the CPU time of its thread.
 - "wall": compute is sleeping, links are shaped in latency and bandwidth, real time passes.
 
-Messages are real in all three: gloo between one process per worker.
+Messages are real in all three, between one process per worker: through gloo, as on a cluster, but
+under "wall", where nothing besides the link should take time, through the fastest transport.
 """
 
 import ctypes
@@ -33,6 +34,7 @@ from evener.executor.engine import Engine
 from evener.executor.failure import Progress
 from evener.executor.launch import Rank, run_workers
 from evener.executor.loop import Loop
+from evener.executor.shared_memory import connect
 from evener.executor.torch_transport import TorchTransport
 from evener.executor.trace import StepTimes, join_times, note_times
 from evener.executor.transport import Done, Handle, Transport, connections
@@ -194,14 +196,7 @@ class _Emulation:
         progress = Progress(rank.index)
         with Watch(rank, progress):
             _sleep_exactly()
-            pairs, groups = connections(self.schedule)
-            transport = TorchTransport(
-                rank.store,
-                worker=rank.index,
-                num_workers=rank.num_ranks,
-                pairs=pairs,
-                groups=groups,
-            )
+            transport = self._connected(rank)
             program = WorkerProgram(self.schedule, rank.index)
             engine: EmulatedEngine = StandIn()
             if self.make_engine is not None:
@@ -222,6 +217,18 @@ class _Emulation:
                 engine.end_step()
             transport.close()
         return times
+
+    def _connected(self, rank: Rank) -> TorchTransport:
+        pairs, groups = connections(self.schedule)
+        if self.clock == "wall":
+            return connect(rank, torch.device("cpu"), pairs, groups)
+        return TorchTransport(
+            rank.store,
+            worker=rank.index,
+            num_workers=rank.num_ranks,
+            pairs=pairs,
+            groups=groups,
+        )
 
     def _clock(self, program: WorkerProgram, transport: Transport) -> Clock:
         durations = Durations(program, self.costs)
