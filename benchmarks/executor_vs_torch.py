@@ -15,20 +15,19 @@ import json
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from statistics import median
 from typing import Any, NamedTuple
 
 import torch
-import torch.distributed as dist
-from torch import Tensor, nn
+from torch import Tensor
 from torch.distributed.pipelining import (
-    PipelineStage,
     Schedule1F1B,
     ScheduleInterleaved1F1B,
     ScheduleInterleavedZeroBubble,
 )
-from torch.nn import functional
 
+from benchmarks.under_torch import TorchJob, UnderTorch
 from evener.executor.launch import Rank, run_workers
 from evener.executor.shared_memory import transport_for
 from evener.executor.torch_transport import TorchTransport
@@ -38,7 +37,6 @@ from evener.ir.plan import Plan
 from evener.ir.rules import RULES, Stream
 from evener.ir.schedule import Schedule
 from evener.ir.text import parse_action
-from evener.modules.reference import build_layers
 from evener.schedules import ScheduleShape, one_f_one_b
 from evener.spec.job import JobSpec
 from evener.spec.model import ModelSpec
@@ -164,6 +162,13 @@ def schedule_of(torch_schedule: Any) -> Schedule:
     return Schedule("torch", 4, NUM_MICROBATCHES, workers)
 
 
+def torch_job(kind: Any, size: Size) -> TorchJob:
+    """What torch is given: stages dealt out in turn."""
+    partition = partition_of(2 if kind is Schedule1F1B else 4)
+    optimizer = partial(torch.optim.SGD, lr=LEARNING_RATE)
+    return TorchJob(kind, model_of(size), partition, NUM_WORKERS, NUM_MICROBATCHES, optimizer)
+
+
 def plan_of(schedule: Schedule, size: Size) -> Plan:
     model = model_of(size)
     return Plan(
@@ -183,63 +188,6 @@ def plan_of(schedule: Schedule, size: Size) -> Plan:
         ),
         schedule=schedule,
     )
-
-
-class UnderTorch:
-    """The model under torch.distributed.pipelining on one rank."""
-
-    def __init__(self, kind: Any, size: Size, rank: int) -> None:
-        num_stages = 2 if kind is Schedule1F1B else 4
-        layers = build_layers(model_of(size))
-        partition = partition_of(num_stages)
-        mine = range(rank, num_stages, NUM_WORKERS)
-        self.modules = {
-            stage: nn.Sequential(*(layers[index] for index in range(*partition[stage])))
-            for stage in mine
-        }
-        device = torch.device("cpu")
-        stages = [
-            PipelineStage(module, stage, num_stages, device)
-            for stage, module in self.modules.items()
-        ]
-        given = stages[0] if kind is Schedule1F1B else stages
-        self.schedule = kind(given, NUM_MICROBATCHES, loss_fn=_mean_loss)
-        parameters = [p for module in self.modules.values() for p in module.parameters()]
-        self.optimizer = torch.optim.SGD(parameters, lr=LEARNING_RATE)
-        self.compute_ns = 0
-        for stage in stages:
-            for name in ("forward_one_chunk", "backward_one_chunk", "backward_weight_one_chunk"):
-                setattr(stage, name, self._timed(getattr(stage, name)))
-        self._update = self._timed(self._update)  # type: ignore[method-assign]
-        self._is_first, self._is_last = 0 in mine, num_stages - 1 in mine
-        self._last_rank = (num_stages - 1) % NUM_WORKERS
-
-    def step(self, batch: dict[str, Tensor]) -> None:
-        inputs = (batch["inputs"],) if self._is_first else ()
-        target = {"target": batch["targets"]} if self._is_last else {}
-        self.compute_ns = 0
-        losses: list[Tensor] = []
-        self.schedule.step(*inputs, **target, losses=losses, return_outputs=False)
-        self._update()
-        self.loss = torch.stack(losses).mean() if losses else torch.zeros(())
-        dist.broadcast(self.loss, src=self._last_rank)
-
-    def _update(self) -> None:
-        self.optimizer.step()
-        self.optimizer.zero_grad()
-
-    def _timed(self, call: Callable[..., Any]) -> Callable[..., Any]:
-        def timed(*arguments: Any, **named: Any) -> Any:
-            start_ns = time.perf_counter_ns()
-            try:
-                return call(*arguments, **named)
-            finally:
-                self.compute_ns += time.perf_counter_ns() - start_ns
-
-        return timed
-
-    def parameters(self) -> list[Tensor]:
-        return [p for _, module in sorted(self.modules.items()) for p in module.parameters()]
 
 
 class UnderEvener:
@@ -262,10 +210,6 @@ class UnderEvener:
 
     def parameters(self) -> list[Tensor]:
         return list(self.trainer.model.parameters.values())
-
-
-def _mean_loss(logits: Tensor, targets: Tensor) -> Tensor:
-    return functional.cross_entropy(logits.flatten(0, -2), targets.flatten())
 
 
 def batches(size: Size) -> list[dict[str, Tensor]]:
@@ -294,7 +238,7 @@ def compare(
             pairs=[(0, 1), (1, 0)],
             groups=[(0, 1)],
         )
-        theirs = UnderTorch(TORCH_SCHEDULES[kind_name], size, rank.index)
+        theirs = UnderTorch(torch_job(TORCH_SCHEDULES[kind_name], size), rank.index)
         plan = plan_of(schedule_of(theirs.schedule), size)
         ours = UnderEvener(plan, size, transport)
         data = batches(size)
