@@ -189,7 +189,7 @@ def simulate(
 
     Of a plan with side work it is the first step of a round.
 
-    model: the plan's, needed where microbatches are cut into slices.
+    model: the plan's, needed where microbatches are cut into slices or the head is spread.
 
     Raises what ``costs_of_plan`` raises.
     """

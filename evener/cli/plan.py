@@ -156,6 +156,7 @@ def _print_result(result: PlanResult) -> None:
             "replicas": str(plan.replicas),
             "microbatches": f"{plan.schedule.num_microbatches} of {plan.microbatch_size}",
             **_slices(plan),
+            **_head_row(plan),
             "step time": format_ns(result.objective_ns, digits=4),
             "lower bound": f"{format_ns(result.lower_bound_ns, digits=4)} (gap {result.gap:.1%})",
             "bubble": f"{plan.predicted.bubble_fraction:.1%}",
@@ -168,6 +169,12 @@ def _print_result(result: PlanResult) -> None:
         }
     )
     print_text("\n".join(_stage_lines(plan)))
+
+
+def _head_row(plan: Plan) -> dict[str, str]:
+    if not plan.job.spread_head:
+        return {}
+    return {"head": f"its rows are spread over {plan.schedule.num_workers} workers"}
 
 
 def _offload_row(plan: Plan) -> dict[str, str]:

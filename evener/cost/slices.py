@@ -43,10 +43,16 @@ def layers_of_workers(
 ) -> list[list[str]]:
     """Per worker, its layers.
 
-    partition: per stage, the half-open range of its layers.
+    partition: per stage, the half-open range of its layers; the stages of a spread head, which
+        stand behind these, have none.
     """
     return [
-        [layers[place] for stage in own for place in range(*partition[stage])]
+        [
+            layers[place]
+            for stage in own
+            if stage < len(partition)
+            for place in range(*partition[stage])
+        ]
         for own in schedule.stages_of_worker
     ]
 

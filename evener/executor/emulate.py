@@ -166,13 +166,23 @@ def _problems(
         problems.append(f"clock {clock!r} is not known; choose one of {', '.join(_SOURCES)}")
     if steps < 1:
         problems.append(f"steps is {steps}; ask for 1 or more")
-    if not schedule.is_lowered and schedule.num_workers > 1:
+    if not schedule.is_lowered and _has_neighbours_elsewhere(schedule):
         problems.append(f"schedule {schedule.name} has no messages; lower it with ir.passes.lower")
     if clock == "measured" and make_engine is None:
         problems.append("clock 'measured' runs a real model; give make_engine")
     if clock != "measured" and make_engine is not None:
         problems.append(f"clock {clock!r} runs no model; leave make_engine out")
     return problems
+
+
+def _has_neighbours_elsewhere(schedule: Schedule) -> bool:
+    """Whether some stage hands to one of another worker; replicas of one worker each do not."""
+    runner = schedule.runner
+    return any(
+        runner.get((behind, microbatch, token_slice), worker) != worker
+        for (stage, microbatch, token_slice), worker in runner.items()
+        for behind in schedule.successors[stage]
+    )
 
 
 def _other_size(schedule: Schedule, costs: CostTable) -> str:

@@ -1,8 +1,9 @@
 """What training gives in a single process, in plain PyTorch: ``verify`` compares with it."""
 
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from copy import deepcopy
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from inspect import signature
 from math import inf
 from typing import TypeAlias
@@ -31,6 +32,8 @@ class Trace:
     grad_norms: list[float | None] = field(default_factory=list)
     parameters: dict[str, Tensor] = field(default_factory=dict)
 
+
+_PART = re.compile(r"(.*)\[(\d+):(\d+)\]")
 
 Batches: TypeAlias = Sequence[Sequence[Mapping[str, Tensor]]]
 """Per step, its microbatches."""
@@ -75,6 +78,25 @@ def train_alone(model: ModelSpec, plan: Plan, batches: Batches) -> Trace:
             stale.note_update(step)
     trace.parameters = {name: each.detach().clone() for name, each in parameters.items()}
     return trace
+
+
+def in_parts(trace: Trace, names: Iterable[str]) -> Trace:
+    """The trace with what has parts among ``names`` in these: ``weight[0:8]`` is rows 0 to 7."""
+    rows: dict[str, list[tuple[int, int]]] = {}
+    for whole, first, end in (found.groups() for found in map(_PART.fullmatch, names) if found):
+        rows.setdefault(whole, []).append((int(first), int(end)))
+
+    def cut(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        found = dict(tensors)
+        for whole, own in rows.items():
+            if whole in found:
+                tensor = found.pop(whole)
+                assert sum(end - first for first, end in own) == len(tensor), f"{whole}: {own}"
+                found |= {f"{whole}[{first}:{end}]": tensor[first:end] for first, end in own}
+        return found
+
+    gradients = list(map(cut, trace.gradients))
+    return replace(trace, gradients=gradients, parameters=cut(trace.parameters))
 
 
 def copies(parameters: Mapping[str, nn.Parameter]) -> dict[str, Tensor]:

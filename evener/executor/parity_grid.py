@@ -37,6 +37,14 @@ OFFLOADED = (
 )
 """Schedules in which every cell that lives long enough goes to host memory and back."""
 
+SPREAD_HEADS = (
+    ("slimpipe", ScheduleShape(4, 2, num_slices=4)),
+    ("seq1f1b_zb", ScheduleShape(2, 2, num_slices=3)),
+    ("interleaved_one_f_one_b", ScheduleShape(2, 4, 2)),
+    ("chimera", ScheduleShape(2, 4)),
+)
+"""Schedules whose workers have a part of the head each, in the small part of the grid."""
+
 SPREADS: dict[str, Holders] = {
     "2 then 1 then 3": ((0, 1, 1), (2,), (3, 4, 4, 5, 5)),
     "1 then 2": ((0,), (1, 2, 2)),
@@ -111,6 +119,7 @@ def all_cases() -> Iterator[Case]:
                     for schedule in _of_slices(entry, num_workers, num_microbatches, num_slices):
                         yield Case(schedule, packed=True, window=3)
                         yield Case(schedule)
+                        yield Case(schedule, tied=False, spread_head=True)
 
 
 def covering_cases() -> Iterator[Case]:
@@ -122,6 +131,8 @@ def covering_cases() -> Iterator[Case]:
     yield from _asynchronous()
     yield from _spreads((7,))
     yield from _features()
+    for name, shape in SPREAD_HEADS:
+        yield Case(SCHEDULES[name](shape), tied=False, spread_head=True, window=3)
     for index, holders in enumerate(SLICED):
         for place, num_slices in enumerate((2, 3)):
             yield list(_sliced(holders, num_slices))[2 * index + place]

@@ -12,6 +12,7 @@ from evener.executor.batch import signature, to_device
 from evener.executor.gradients import GlobalNorm, NormInFlight, clip, start_sum
 from evener.executor.host_copies import host_copies
 from evener.executor.offload import Offload
+from evener.executor.routes import cell_of, copy_of, routes_of
 from evener.executor.side_work import SideCalls
 from evener.executor.slices import Slices
 from evener.executor.transport import Done, Handle, Transport
@@ -21,14 +22,12 @@ from evener.ir.schedule import Cell, Schedule
 from evener.modules.backward_split import Deferred
 from evener.modules.buffers import BufferWatch, Changed, replayed
 from evener.modules.loss import Loss
-from evener.modules.stage import Draw, Pass, as_leaves, detached
+from evener.modules.stage import Draw, Pass, as_leaves
 from evener.modules.values import (
     Microbatch,
     Skeleton,
     Value,
     flatten,
-    from_message,
-    to_message,
     unflatten,
 )
 
@@ -90,8 +89,8 @@ class TorchEngine:
     offload: what moves activations to host memory, if the schedule does.
     on_gradients: called with complete gradients by name, before they are clipped and used.
 
-    Raises UsageError for schedules with other stage graphs than a chain, and where slices are of
-    unknown length.
+    Raises UsageError where slices are of unknown length, and for stage graphs with other ends than
+    the first and the last stage.
     """
 
     def __init__(
@@ -112,10 +111,9 @@ class TorchEngine:
         self.on_gradients: Callable[[Mapping[str, nn.Parameter]], None] | None = None
         self._loss, self._input_name, self._clip_norm = loss, input_name, clip_norm
         self._worker, self._device = worker, device
-        self._runner = schedule.runner
         self._last_stage = schedule.num_stages - 1
         self._recomputed = {
-            _cell(action) for action in schedule.workers[worker] if action.kind is Kind.R
+            cell_of(action) for action in schedule.workers[worker] if action.kind is Kind.R
         }
         self._global_norm = GlobalNorm({}, worker)
         self._runs: dict[Kind, Callable[[Cell], None]] = {
@@ -130,14 +128,14 @@ class TorchEngine:
         self._is_training: bool | None = None
         self._signatures: list[Hashable] = []
         self._on_device: dict[int, Microbatch] = {}
-        # What has come and was not used yet, by the cell that will use it.
-        self._arrived: dict[Cell, tuple[Skeleton, list[Tensor]]] = {}
-        self._gradients: dict[Cell, Sequence[Tensor]] = {}
+        routes = self._routes = routes_of(schedule, worker)
+        self._arrived, self._gradients = routes.arrived, routes.gradients
+        self.payload, self.accept = routes.payload, routes.accept
+        self._hand_on = routes.hand_on
         # What waits for the cell's next action, or for its message.
         self._passes: dict[Cell, Pass] = {}
         self._replays: dict[Cell, Changed] = {}
         self._deferred: dict[Cell, Deferred | None] = {}
-        self._outgoing: dict[tuple[Kind, Cell], tuple[Tensor, ...]] = {}
         # What slices need is chosen here, so that whole microbatches pay nothing for it.
         self._slices: Slices | None = None
         self._data, self._compute = self._microbatch, self._compute_whole
@@ -155,7 +153,7 @@ class TorchEngine:
         offload = Offload(
             actions,
             copies=host_copies(self._device),
-            cell_of=_cell,
+            cell_of=cell_of,
             passes=self._passes,
             arrived=self._arrived,
             kept=self._kept,
@@ -190,15 +188,9 @@ class TorchEngine:
 
     def end_step(self) -> None:
         """Let the data go; nothing may be left over."""
-        left = (
-            self._arrived,
-            self._gradients,
-            self._passes,
-            self._replays,
-            self._deferred,
-            self._outgoing,
-        )
+        left = (self._arrived, self._gradients, self._passes, self._replays, self._deferred)
         assert not any(left), f"left over at the end of the step: {left}"
+        assert self._routes.is_empty, "something was not sent"
         if self._slices is not None:
             self._slices.end_step()
         assert self.offload is None or self.offload.is_idle, "something is still in host memory"
@@ -213,20 +205,11 @@ class TorchEngine:
     def run(self, action: Action) -> None:
         run = self._runs.get(action.kind)
         if run is not None:
-            run(_cell(action))
+            run(cell_of(action))
         elif action.kind is Kind.STEP:
             self._update(action.stage)
         else:
             self._step.side_calls[action]()
-
-    def payload(self, action: Action) -> tuple[Tensor, ...]:
-        return self._outgoing.pop((action.kind, _cell(action)))
-
-    def accept(self, action: Action, tensors: tuple[Tensor, ...]) -> None:
-        if action.kind is Kind.RECV_F:
-            self._arrived[_cell(action)] = from_message(tensors)
-        else:
-            self._gradients[_cell(action)] = tensors
 
     def collective(self, action: Action, transport: Transport, members: tuple[int, ...]) -> Handle:
         if action.kind is Kind.REDUCE:
@@ -247,7 +230,7 @@ class TorchEngine:
         stage = cell[0]
         if stage == 0:
             # Layers may change it in place, but the batch is the user's.
-            arrived = _copy(flatten(self._data(cell)[self._input_name]))
+            arrived = copy_of(flatten(self._data(cell)[self._input_name]))
         else:
             arrived = self._arrived.pop(cell)
         if self._step.learns and cell in self._recomputed:
@@ -265,7 +248,7 @@ class TorchEngine:
         versions = [entry._version for entry in entries]
         watch = BufferWatch(self.model.stages[cell[0]])
         self._arrived[cell] = arrived
-        output = self._compute(cell, _copy(arrived), learns=False)
+        output = self._compute(cell, copy_of(arrived), learns=False)
         if versions != [entry._version for entry in entries]:
             raise UsageError("a forward cannot be recomputed", [_changes_the_batch(cell[0])])
         self._replays[cell] = watch.changed()
@@ -302,7 +285,7 @@ class TorchEngine:
         assert self._slices is not None, "there are slices"
         stage, part = self.model.stages[cell[0]], self._data(cell)
         if self._slices.needs_proof(cell):
-            skeleton, tensors = _copy(arrived)
+            skeleton, tensors = copy_of(arrived)
             with stage.computing(self._device):
                 self._slices.prove(cell, stage, unflatten(skeleton, iter(tensors)), part)
         with self._slices.forward(cell, part) as context:
@@ -314,16 +297,6 @@ class TorchEngine:
         elif not self._step.learns:
             self._slices.forget(cell)
         return output
-
-    def _hand_on(self, cell: Cell, output: Value) -> None:
-        stage, microbatch, token_slice = cell
-        skeleton, tensors = detached(output)
-        following = (stage + 1, microbatch, token_slice)
-        if self._runner[following] == self._worker:
-            # A copy: the next stage's layers may change it in place, and this graph may need it.
-            self._arrived[following] = _copy((skeleton, tensors))
-        else:
-            self._outgoing[Kind.SEND_F, cell] = to_message(skeleton, tensors)
 
     # Backward
 
@@ -348,15 +321,8 @@ class TorchEngine:
         return [*self._gradients.pop(cell, default), *self._slices.gradients(cell)]
 
     def _hand_back(self, cell: Cell, forward: Pass) -> None:
-        stage, microbatch, token_slice = cell
-        if stage == 0:
-            return
-        gradients = forward.input_gradients()
-        before = (stage - 1, microbatch, token_slice)
-        if self._runner[before] == self._worker:
-            self._gradients[before] = gradients
-        else:
-            self._outgoing[Kind.SEND_B, cell] = tuple(gradients)
+        if cell[0] > 0:
+            self._routes.hand_back(cell, forward.input_gradients())
 
     # Update
 
@@ -412,25 +378,23 @@ class _Clipping:
         return ()
 
 
-def _copy(value: tuple[Skeleton, list[Tensor]]) -> tuple[Skeleton, list[Tensor]]:
-    skeleton, tensors = value
-    return skeleton, [tensor.clone() for tensor in tensors]
-
-
-def _cell(action: Action) -> Cell:
-    assert action.microbatch is not None, f"{action} has no microbatch"
-    return action.stage, action.microbatch, action.slice
-
-
 def _require_supported(schedule: Schedule, slice_tokens: Sequence[int] | None) -> None:
     wrong = []
     if len(slice_tokens or (0,)) != schedule.num_slices:
         wrong.append(_other_slices(schedule.num_slices, slice_tokens))
-    chain = tuple((stage, stage + 1) for stage in range(schedule.num_stages - 1))
-    if schedule.stage_edges != chain:
-        wrong.append("its stages are not a chain; give each stage one successor, in order")
+    first = [stage for stage, before in enumerate(schedule.predecessors) if not before]
+    last = [stage for stage, behind in enumerate(schedule.successors) if not behind]
+    if (first, last) != ([0], [schedule.num_stages - 1]):
+        wrong.append(_other_ends(first, last))
     if wrong:
         raise UsageError(f"the executor does not run schedule {schedule.name} yet", wrong)
+
+
+def _other_ends(first: list[int], last: list[int]) -> str:
+    return (
+        f"its stages begin with {first} and end with {last}; let stage 0 alone take the batch, and "
+        "the last one alone the loss"
+    )
 
 
 def _other_slices(num_slices: int, slice_tokens: Sequence[int] | None) -> str:

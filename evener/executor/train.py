@@ -29,11 +29,12 @@ from evener.executor.versioned_engine import VersionedEngine
 from evener.executor.worker_model import WorkerModel, build_worker_model
 from evener.interp.worker import WorkerProgram
 from evener.ir.freezing import Freezing
-from evener.ir.passes import insert_messages, replicate, without_steps
+from evener.ir.passes import insert_messages, without_steps
 from evener.ir.plan import Plan
 from evener.ir.schedule import Schedule, without_side_work
 from evener.ir.timeline import Timeline
 from evener.modules.backward_split import Way
+from evener.modules.head_part import spread_loss
 from evener.modules.keyed_rng import KeyedGenerators
 from evener.modules.layers import LayerSource, layer_source
 from evener.modules.loss import Loss, TokenLoss
@@ -131,7 +132,7 @@ class Trainer:
         self.options = TrainOptions() if options is None else options
         self.transport = transport
         self.options.require_side_work(plan)
-        self.schedule = replicate(without_side_work(plan.schedule), plan.replicas)
+        self.schedule = without_side_work(plan.replicated)
         self.engine = build_engine(plan, model, transport, self.options)
         self._freezer = (
             None
@@ -219,6 +220,8 @@ class Trainer:
 
         A batch of fewer samples than the plan has microbatches is cut into one for each sample.
         """
+        if outputs and self.plan.job.spread_head:
+            raise UsageError("outputs cannot be kept", [_NO_LOGITS])
         num_microbatches = min(self.schedule.update_size, num_samples(batch))
         loop = self._evaluation_loops.get(num_microbatches)
         if loop is None:
@@ -380,7 +383,7 @@ def build_engine(
     """The engine of one worker of a plan; all workers call it together. Errors: see ``Trainer``."""
     autocast = autocast_dtype(plan.job.dtypes)
     source = _source(plan, model, options.device)
-    schedule = replicate(plan.schedule, plan.replicas)
+    schedule = plan.replicated
     held = build_worker_model(
         schedule,
         transport.worker,
@@ -395,7 +398,7 @@ def build_engine(
         schedule,
         held,
         worker=transport.worker,
-        loss=options.loss,
+        loss=spread_loss(options.loss) if plan.job.spread_head else options.loss,
         device=options.device,
         input_name=options.input_name,
         clip_norm=plan.job.clip_norm,
@@ -416,7 +419,7 @@ def add_versions(
     plan: Plan, engine: TorchEngine, transport: Transport, options: TrainOptions
 ) -> VersionedEngine | None:
     """What runs the engine where updates do not wait for one another; None where they do."""
-    schedule = replicate(plan.schedule, plan.replicas)
+    schedule = plan.replicated
     if schedule.updates.number == 1:
         return None
     make_optimizer = _make_optimizer(plan, options)
@@ -452,6 +455,10 @@ def _first_forwards(schedule: Schedule, num_microbatches: int) -> Schedule:
     return replace(forwards, workers=workers, num_microbatches=num_microbatches)
 
 
+_NO_LOGITS = (
+    "the plan spreads the head over workers, none of which has whole logits; ask for the loss "
+    "alone, or plan without spread_head"
+)
 _NOTHING_COUNTS = (
     "no token of it counts, so there is nothing to divide by; give targets that are not ignored"
 )

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from evener.executor.launch import Rank, run_workers
-from evener.executor.oracles import Trace, copies, train_alone
+from evener.executor.oracles import Trace, copies, in_parts, train_alone
 from evener.executor.torch_transport import TorchTransport
 from evener.executor.train import Trainer, TrainOptions, trainer_connections
 from evener.ir.freezing import Freezing
@@ -47,7 +47,8 @@ class Case:
     schedule: compute actions only. tied: whether the embedding and the head share their matrix.
     ragged: whether microbatches differ in size and sequence length. freezing: of every step.
     packed: whether sequences hold several documents. window: how many tokens attention sees, None
-    means all. Where the schedule has slices, they are of unequal length.
+    means all. Where the schedule has slices, they are of unequal length. spread_head: see
+    ``JobSpec``; the schedule is that of one pipeline.
     """
 
     schedule: Schedule
@@ -60,6 +61,7 @@ class Case:
     freezing: Freezing | None = None
     packed: bool = False
     window: int | None = None
+    spread_head: bool = False
     name: str = ""
 
     @property
@@ -88,6 +90,7 @@ class Case:
             f"slices of {self.slice_tokens}": self.slice_tokens is not None,
             "packed": self.packed,
             f"window of {self.window}": self.window is not None,
+            "spread head": self.spread_head,
         }
         return ", ".join([text, *(name for name, is_on in features.items() if is_on)])
 
@@ -124,6 +127,7 @@ def verify(schedule: Schedule | Plan, **options: Any) -> Parity:
             "optimizer": job.optimizer,
             "tied": bool(schedule.tied),
             "freezing": schedule.freezing,
+            "spread_head": job.spread_head,
             "name": f"{schedule.model} under {schedule.schedule.name}",
         }
         compute_only = replicate(schedule.schedule, schedule.replicas)
@@ -137,8 +141,7 @@ def verify_cases(cases: Sequence[Case], *, timeout_s: float = 600.0) -> Iterator
     timeout_s: for all cases of one number of workers.
     """
     oracles: dict[Hashable, Trace] = {}
-    by_workers = sorted(cases, key=lambda case: case.schedule.num_workers)
-    for num_workers, group in groupby(by_workers, key=lambda case: case.schedule.num_workers):
+    for (num_workers, _), group in groupby(sorted(cases, key=_processes), key=_processes):
         worlds = [_World.of(case) for case in group]
         for world in worlds:
             if world.oracle not in oracles:
@@ -148,6 +151,11 @@ def verify_cases(cases: Sequence[Case], *, timeout_s: float = 600.0) -> Iterator
         found = run_workers(run.compare, num_workers, timeout_s=timeout_s)
         for index, world in enumerate(worlds):
             yield _worst_of(str(world.case), [rank[index] for rank in found])
+
+
+def _processes(case: Case) -> tuple[int, int]:
+    """Equal for cases that can share them: between two stages they send the same shapes."""
+    return case.schedule.num_workers, case.schedule.num_stages if case.spread_head else 0
 
 
 @dataclass(frozen=True)
@@ -238,6 +246,7 @@ def _plan(case: Case, model: ModelSpec) -> Plan:
             ),
             "optimizer": case.optimizer.model_dump(),
             "clip_norm": case.clip_norm,
+            "spread_head": case.spread_head,
             "asynchronous": schedule.updates.number > 1,
             "seed": 7,
             # From the first step on, and as the case says.
@@ -301,9 +310,10 @@ class _Run:
                 world.plan, world.model, transport, TrainOptions(split=world.case.split)
             )
             held = transport.gather(sorted(trainer.model.parameters))
-            if {name for names in held for name in names} != set(expected.parameters):
+            alone = in_parts(expected, {name for names in held for name in names})
+            if {name for names in held for name in names} != set(alone.parameters):
                 raise AssertionError(f"{world.case}: the workers do not hold the whole model")
-            parities.append(_difference(str(world.case), _train(trainer, world), expected))
+            parities.append(_difference(str(world.case), _train(trainer, world), alone))
         transport.close()
         return parities
 

@@ -26,6 +26,7 @@ from evener.export.reasons import (
     several_devices,
     side_work,
     slices_and_graphs,
+    spread_head,
     unequal_workers,
     updates,
 )
@@ -56,6 +57,7 @@ class Megatron:
             *several_devices(self.target, plan),
             *freezing(self.target, plan),
             *side_work(self.target, plan),
+            *spread_head(self.target, plan),
             *updates(self.target, plan),
             *(placement or _other_order(schedule)),
         ]

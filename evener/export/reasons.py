@@ -51,6 +51,15 @@ def freezing(system: str, plan: Plan) -> Iterator[Reason]:
         )
 
 
+def spread_head(system: str, plan: Plan) -> Iterator[Reason]:
+    """A head in parts."""
+    if plan.job.spread_head:
+        yield Reason(
+            f"the head's rows are spread over workers: {system} has every layer in one stage; plan "
+            "a job without spread_head"
+        )
+
+
 def side_work(system: str, plan: Plan) -> Iterator[Reason]:
     """What the plan does in its bubbles."""
     if plan.cycle:

@@ -22,6 +22,7 @@ from evener.export.reasons import (
     freezing,
     side_work,
     slices_and_graphs,
+    spread_head,
     updates,
 )
 from evener.ir.action import Action, Kind
@@ -75,6 +76,7 @@ def schedule_reasons(plan: Plan) -> list[Reason]:
         *slices_and_graphs("torch", schedule),
         *freezing("torch", plan),
         *side_work("torch", plan),
+        *spread_head("torch", plan),
         *updates("torch", plan),
         *_order_of_losses(schedule),
     ]

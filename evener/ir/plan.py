@@ -12,7 +12,7 @@ from evener.errors import PlanError
 from evener.ir.action import Kind
 from evener.ir.check import violations
 from evener.ir.freezing import freezing_violations
-from evener.ir.passes import first_updates, lower, replicate
+from evener.ir.passes import first_updates, lower, replicate, spread_head
 from evener.ir.record import FreezingLines, Record, ScheduleLines
 from evener.ir.schedule import Schedule, without_side_work
 from evener.ir.versioned_json import JsonFile
@@ -95,6 +95,18 @@ class Plan(Record):
         return self.cycle or (self.schedule,)
 
     @cached_property
+    def replicated(self) -> Schedule:
+        """The schedule of all replicas, compute actions and offloads only.
+
+        Where the job spreads the head, its stages stand behind those of ``partition``.
+        """
+        return self._replicated(self.schedule)
+
+    def _replicated(self, schedule: Schedule) -> Schedule:
+        whole = spread_head(schedule) if self.job.spread_head else schedule
+        return replicate(whole, self.replicas)
+
+    @cached_property
     def _lowered(self) -> dict[tuple[int, int], Schedule]:
         """By step and number of updates, what was asked for so far."""
         return {}
@@ -110,7 +122,7 @@ class Plan(Record):
         found = self._lowered.get(key)
         if found is None:
             found = self._lowered[key] = lower(
-                replicate(first_updates(schedule, number), self.replicas),
+                self._replicated(first_updates(schedule, number)),
                 tied=self.tied,
                 clip=self.job.clip_norm is not None,
             )

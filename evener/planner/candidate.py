@@ -1,17 +1,18 @@
 """One way to run a job, and what the simulator says of it."""
 
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TypeAlias
 
 from evener.cost.build import cost_table, links_of
 from evener.cost.host_copies import with_host_copies
 from evener.cost.profile import Profile
 from evener.cost.slices import Slicing, layers_of_workers, shared_bytes, sliced_costs
+from evener.cost.spread_head import spread_cost_table
 from evener.cost.table import CostTable
 from evener.ir.freezing import Freezing
 from evener.ir.memory_caps import over_caps
-from evener.ir.passes import lower, replicate
+from evener.ir.passes import lower, replicate, spread_head
 from evener.ir.plan import Plan, Prediction, tied_stages
 from evener.ir.schedule import Schedule
 from evener.planner.bounds.instance import Instance
@@ -272,8 +273,9 @@ class Candidate:
     def _lower(self, schedule: Schedule, tied: Ties) -> Schedule:
         if schedule is self.regular and tied in self._lowered:
             return self._lowered[tied]
+        whole = spread_head(schedule) if self.problem.job.spread_head else schedule
         lowered = lower(
-            replicate(schedule, self.shape.replicas),
+            replicate(whole, self.shape.replicas),
             tied=tied,
             clip=self.problem.job.clip_norm is not None,
         )
@@ -283,9 +285,12 @@ class Candidate:
 
     def _costs(self, schedule: Schedule, partition: Partition, tied: Ties) -> CostTable:
         """Of a schedule of one replica or of all."""
+        table = cost_table
+        if self.problem.job.spread_head:
+            table = partial(spread_cost_table, model=self.problem.model)
 
         def price(profile: Profile) -> CostTable:
-            return cost_table(
+            return table(
                 schedule,
                 layers=self.problem.layer_configs,
                 partition=partition,

@@ -1,11 +1,13 @@
 """What every action of a plan costs, by a profile and a cluster."""
 
 from collections.abc import Sequence
+from functools import partial
 
 from evener.cost.build import cost_table
 from evener.cost.host_copies import with_host_copies
 from evener.cost.profile import Profile
 from evener.cost.slices import Slicing, layers_of_workers, sliced_costs
+from evener.cost.spread_head import spread_cost_table
 from evener.cost.table import CostTable
 from evener.errors import UsageError
 from evener.ir.action import Kind
@@ -27,7 +29,8 @@ def costs_of_plan(
     """What every action of a plan costs, with what the plan freezes.
 
     schedule: to be priced in place of ``plan.lowered()``.
-    model: the plan's, needed where microbatches are cut into slices: it says what each costs.
+    model: the plan's, needed where microbatches are cut into slices or the head is spread: it says
+        what each part costs.
 
     Raises ProfileError if the profile is of another model or lacks layers of the plan, UsageError
     if the cluster lacks devices of the plan or the model is missing, PlanError if it is another
@@ -41,8 +44,12 @@ def costs_of_plan(
     priced = plan.lowered() if schedule is None else schedule
     layers = [layer_config(name) for name in plan.layer_names]
 
+    table = cost_table
+    if plan.job.spread_head:
+        table = partial(spread_cost_table, model=_required(plan, model))
+
     def price(profile: Profile) -> CostTable:
-        return cost_table(
+        return table(
             priced,
             layers=layers,
             partition=plan.partition,
@@ -55,11 +62,8 @@ def costs_of_plan(
 
     if plan.slice_tokens is None:
         costs = price(profile)
-    elif model is None:
-        raise UsageError(_NO_MODEL)
     else:
-        plan.require_model(model)
-        slicing = Slicing(model, plan.slice_tokens, plan.microbatch_size)
+        slicing = Slicing(_required(plan, model), plan.slice_tokens, plan.microbatch_size)
         held = layers_of_workers(priced, plan.partition, layers)
         costs = sliced_costs(price, profile, slicing, held=held)
     if Kind.OFFLOAD in plan.schedule.kinds:
@@ -70,6 +74,14 @@ def costs_of_plan(
     return frozen_costs(priced, costs, least_ns(priced, costs), plan.freezing)
 
 
+def _required(plan: Plan, model: ModelSpec | None) -> ModelSpec:
+    """The model, where the costs of parts of its layers follow from it."""
+    if model is None:
+        raise UsageError(_NO_MODEL)
+    plan.require_model(model)
+    return model
+
+
 def _profile_of_another_model(plan: Plan, profile: Profile) -> str:
     return (
         f'the plan is for model "{plan.model}" ({plan.model_fingerprint[:12]}), but the profile is '
@@ -78,8 +90,8 @@ def _profile_of_another_model(plan: Plan, profile: Profile) -> str:
 
 
 _NO_MODEL = (
-    "the plan cuts microbatches into slices, and what each costs follows from the model; give the "
-    "model too, on the command line with --model"
+    "the plan cuts microbatches into slices or spreads the head, and what each part costs follows "
+    "from the model; give the model too, on the command line with --model"
 )
 
 

@@ -10,6 +10,7 @@ import numpy as np
 from evener.cost.build import links_of
 from evener.cost.memory import model_state_bytes
 from evener.cost.profile import LayerCost, LayerKey, Profile
+from evener.cost.spread_head import cannot_spread, without_projection
 from evener.errors import PlanInfeasible, ProfileError, UsageError
 from evener.ir.freezing import WHOLE_PPM
 from evener.planner.bounds.instance import ChainTimes, Instance, Memory, Times
@@ -47,6 +48,9 @@ class Problem:
         if not self.microbatch_sizes:
             raise PlanInfeasible("no microbatch size can be planned", [_no_size(self)])
         self._require_few_updates()
+        reasons = cannot_spread(self.model) if self.job.spread_head else []
+        if reasons:
+            raise PlanInfeasible("the head cannot be spread over workers", reasons)
         if self.job.offload:
             self.cluster.host_links(self.cluster.devices)
 
@@ -106,10 +110,24 @@ class Problem:
         devices = map(self.cluster.device, self.cluster.devices)
         return tuple(self.job.memory_limit_bytes(device.spec.memory_bytes) for device in devices)
 
+    @cached_property
+    def _chain_profile(self) -> Profile:
+        """Without what of a spread head is in no stage of the chain.
+
+        As parts of it are on every worker, no bound counts it: whoever computes its part of a
+        microbatch only adds to the time of the chain.
+        """
+        if self.job.spread_head:
+            return without_projection(self.profile, self.model)
+        return self.profile
+
     def layer_costs(self, device_type: str, microbatch_size: int) -> list[LayerCost]:
-        """Per layer, its costs. Raises ProfileError that names all that were not measured."""
+        """Per layer, its costs in a stage of the chain.
+
+        Raises ProfileError that names all that were not measured.
+        """
         length = self.job.sequence_length
-        return self.profile.costs_of(
+        return self._chain_profile.costs_of(
             [LayerKey(c, device_type, microbatch_size, length) for c in self.layer_configs]
         )
 

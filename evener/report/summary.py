@@ -43,13 +43,23 @@ def summary_of_plan(plan: Plan, title: str | None = None) -> Summary:
         lower_bound_ns=predicted.lower_bound_ns if predicted else None,
         tokens_per_step=plan.job.num_sequences * plan.sequence_length,
         worker_names=tuple(", ".join(devices) for devices in plan.devices),
-        stage_names=tuple(_layers(plan, first, last) for first, last in plan.partition),
+        stage_names=stage_names(plan),
         facts=(
             ("microbatch", f"{plan.microbatch_size} x {plan.sequence_length} tokens"),
             *_slices(plan),
             ("replicas", str(plan.replicas)),
         ),
     )
+
+
+def stage_names(plan: Plan) -> tuple[str, ...]:
+    """What every stage is, those of a spread head included."""
+    chain = [_layers(plan, first, last) for first, last in plan.partition]
+    if not plan.job.spread_head:
+        return tuple(chain)
+    num_parts = plan.schedule.num_workers
+    parts = [f"part {part} of {num_parts} of the head's rows" for part in range(num_parts)]
+    return (*chain, *parts, "loss")
 
 
 def _slices(plan: Plan) -> tuple[tuple[str, str], ...]:

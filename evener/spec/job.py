@@ -97,6 +97,7 @@ class JobSpec(Spec):
     clip_norm: the global gradient norm is clipped to it; None means no clipping.
     recompute: "full" keeps only the inputs of a stage and repeats its forward before backward.
     slices: the most slices of tokens that the planner may cut a microbatch into; 1 means none.
+    spread_head: whether each worker of a pipeline has a part of the head's rows (SlimPipe).
     offload: whether activations may spend a while in host memory where a worker's is too small.
     freeze: see ``FreezeSpec``; None means that every microbatch trains all parameters.
     side_work: what is to be done in the bubbles, the most urgent first.
@@ -116,6 +117,7 @@ class JobSpec(Spec):
     clip_norm: Annotated[float, Field(gt=0)] | None = None
     recompute: Literal["none", "full"] = "none"
     slices: Count = 1
+    spread_head: bool = False
     offload: bool = False
     freeze: FreezeSpec | None = None
     side_work: tuple[SideWorkSpec, ...] = ()
@@ -202,6 +204,9 @@ class JobSpec(Spec):
         for other in ("freeze", "side_work"):
             if self.asynchronous and getattr(self, other):
                 raise Problems([(("asynchronous",), _of_one_update(other))])
+        for other in ("freeze", "side_work", "asynchronous", "offload"):
+            if self.spread_head and getattr(self, other):
+                raise Problems([(("spread_head",), _of_whole_heads(other))])
         size = self.microbatch_size
         if size != "auto" and self.num_sequences % size:
             raise Problems([(("microbatch_size",), _not_divisible(self.num_sequences, size))])
@@ -223,6 +228,13 @@ def _of_one_update(other: str) -> str:
     return (
         f"is true, but the job also has {other}, which is planned for one update between two "
         "flushes; take one of the two out of the job"
+    )
+
+
+def _of_whole_heads(other: str) -> str:
+    return (
+        f"is true, but the job also has {other}, which is planned for a head on one worker; take "
+        "one of the two out of the job"
     )
 
 

@@ -133,8 +133,8 @@ def test_a_plan_of_slices_needs_its_model(call, here: Path) -> None:
     answer = call(f"simulate {OF_PLAN}")
     assert answer.code == 2
     assert answer.err == (
-        "evener: the plan cuts microbatches into slices, and what each costs follows from the "
-        "model; give the model too, on the command line with --model\n"
+        "evener: the plan cuts microbatches into slices or spreads the head, and what each part "
+        "costs follows from the model; give the model too, on the command line with --model\n"
     )
 
 

@@ -13,7 +13,7 @@ from evener.cost.table import KIND_INDEX, CostTable, SliceCosts
 from evener.errors import ExecutionError, UsageError
 from evener.executor.emulate import StandIn, emulate, measured_costs
 from evener.ir.action import Action, Kind
-from evener.ir.passes import insert_offload, lower, offloadable
+from evener.ir.passes import insert_offload, lower, offloadable, replicate, spread_head
 from evener.ir.schedule import Schedule
 from evener.ir.text import parse_action
 from evener.ir.timeline import Timeline
@@ -73,6 +73,31 @@ def test_virtual_times_of_copies_to_the_host_equal_the_simulation(
     plain = SCHEDULES[name](shape)
     schedule = lower(insert_offload(plain, offloadable(plain)))
     costs = unequal_costs(schedule, shape.num_workers, latency_ns=0, unit_ns=MS)
+    (played,) = emulate(schedule, costs)
+    assert_equal_times(played, simulate(schedule, costs))
+
+
+@pytest.mark.parametrize(
+    ("name", "shape"),
+    [
+        ("slimpipe", ScheduleShape(4, 2, num_slices=4)),
+        ("slimpipe", ScheduleShape(8, 1, num_slices=8)),
+        ("one_f_one_b", ScheduleShape(4, 8)),
+    ],
+)
+def test_virtual_times_of_a_spread_head_equal_the_simulation(
+    name: str, shape: ScheduleShape
+) -> None:
+    schedule = lower(spread_head(SCHEDULES[name](shape)), clip=True)
+    costs = unequal_costs(schedule, shape.num_workers, latency_ns=MS, unit_ns=MS)
+    (played,) = emulate(schedule, costs)
+    assert_equal_times(played, simulate(schedule, costs))
+
+
+def test_replicas_of_one_worker_send_nothing() -> None:
+    schedule = lower(replicate(SCHEDULES["gpipe"](ScheduleShape(1, 2)), 2))
+    assert not schedule.is_lowered
+    costs = unequal_costs(schedule, 0, latency_ns=0, unit_ns=MS)
     (played,) = emulate(schedule, costs)
     assert_equal_times(played, simulate(schedule, costs))
 

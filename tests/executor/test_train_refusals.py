@@ -182,7 +182,10 @@ def test_what_cannot_be_sent_is_refused_where_it_is_made(tiny: Any) -> None:
     ("change", "text"),
     [
         ({"num_slices": 2}, "it has 2 slices, but the numbers of their tokens are not given"),
-        ({"edges": ((1, 0),)}, "its stages are not a chain"),
+        (
+            {"edges": ((1, 0),)},
+            r"its stages begin with \[1\] and end with \[0\]; let stage 0 alone",
+        ),
     ],
 )
 def test_schedules_that_it_cannot_run_yet_are_refused(tiny: Any, change: Any, text: str) -> None:

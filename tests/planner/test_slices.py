@@ -46,8 +46,8 @@ def test_a_plan_of_slices_is_priced_with_its_model(problem, tmp_path):
     with pytest.raises(UsageError) as caught:
         api.simulate(*costs)
     assert str(caught.value) == (
-        "the plan cuts microbatches into slices, and what each costs follows from the model; give "
-        "the model too, on the command line with --model"
+        "the plan cuts microbatches into slices or spreads the head, and what each part costs "
+        "follows from the model; give the model too, on the command line with --model"
     )
     other = problem.model.model_copy(update={"hidden_size": 2})
     with pytest.raises(PlanError, match="but this is model"):

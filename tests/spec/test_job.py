@@ -185,3 +185,20 @@ def test_asynchronous_refused(text: str, message: str) -> None:
     with pytest.raises(SpecError) as caught:
         parse_toml(text, JobSpec, file="job.toml")
     assert str(caught.value) == f"job.toml does not describe a JobSpec:\n  {message}"
+
+
+@pytest.mark.parametrize("other", ["freeze", "side_work", "asynchronous", "offload"])
+def test_a_spread_head_goes_alone(other: str) -> None:
+    lines = {
+        "freeze": "[freeze]",
+        "side_work": '[[side_work]]\nname = "f"\ntime = "1 us"\nafter = "forward"',
+        "asynchronous": "asynchronous = true",
+        "offload": "offload = true",
+    }
+    with pytest.raises(SpecError) as caught:
+        parse_toml(f"spread_head = true\n{lines[other]}", JobSpec, file="job.toml")
+    assert str(caught.value) == (
+        "job.toml does not describe a JobSpec:\n"
+        f"  job.toml:1: spread_head: is true, but the job also has {other}, which is planned for "
+        "a head on one worker; take one of the two out of the job"
+    )

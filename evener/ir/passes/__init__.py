@@ -4,6 +4,7 @@ from evener.ir.passes.insert_offload import insert_offload, offloadable
 from evener.ir.passes.insert_step import insert_step
 from evener.ir.passes.lower import lower
 from evener.ir.passes.replicate import replicate
+from evener.ir.passes.spread_head import spread_head
 
 __all__ = [
     "first_updates",
@@ -13,5 +14,6 @@ __all__ = [
     "lower",
     "offloadable",
     "replicate",
+    "spread_head",
     "without_steps",
 ]
