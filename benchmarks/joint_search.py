@@ -22,7 +22,8 @@ import numpy as np
 
 from benchmarks.joint_baselines import COLUMNS, baselines
 from benchmarks.octopipe_rows import TICK_NS, chosen, layer_ticks, problem_of, rows
-from evener.planner.joint.judge import TIME_NS, judge, new_bench
+from evener.planner.joint.bench import TIME_NS, WEIGHT_NS, new_bench
+from evener.planner.joint.judge import judge
 from evener.planner.joint.plan_joint import JointPlanner
 from evener.planner.joint.starts import most_stages, starts
 from evener.planner.joint.world import NEVER, ChainCosts, world_of_chain
@@ -58,8 +59,11 @@ def plans_per_second() -> Speed:
     state = next(each for each in starts(world) if each.num_stages[0] == 24)
     bench = new_bench(world, most_stages(world))
     judge(world, state, bench, NEVER)
+    rank = bench.rank[:24]
     stages = PipelineTimes(
-        *(tuple(bench.stages[:24, TIME_NS + kind].tolist()) for kind in range(3)),
+        tuple(bench.slots[2 * rank, TIME_NS].tolist()),
+        tuple(bench.slots[2 * rank + 1, TIME_NS].tolist()),
+        tuple(bench.ranks[rank, WEIGHT_NS].tolist()),
         forward_message_ns=(0,) * 23,
         backward_message_ns=(0,) * 23,
         activation_bytes=(1,) * 24,

@@ -4,13 +4,13 @@ from math import log
 
 import numpy as np
 
-from evener.compiled import compiled
+from evener.compiled import uncounted
 from evener.planner.joint.orders import Deck, Orders, holds_too_much, play, trace
 from evener.planner.joint.random_numbers import below, unit
 from evener.planner.joint.world import NEVER, Int, World
 
 
-@compiled
+@uncounted
 def anneal_orders(
     world: World,
     pair: tuple[Orders, Orders],
@@ -18,15 +18,18 @@ def anneal_orders(
     seed: np.ndarray,
     found_ns: Int,
     cooling: tuple[float, float, int],
-) -> None:
+) -> int:
     """Like ``anneal``; pair: the current lists and the best ones."""
     current, best = pair
-    hot_ns, cold_ns, num_judged = cooling
+    hot_ns, cold_ns, effort = cooling
+    begin, num_judged = deck.spent[0], 0
     limited = world.cap_bytes[0] < NEVER
     play(world, current, deck, NEVER)
     trace(world, current, deck)
-    for number in range(num_judged):
-        heat_ns = hot_ns * (cold_ns / hot_ns) ** (number / num_judged)
+    while deck.spent[0] - begin < effort:
+        num_judged += 1
+        deck.spent[0] += 1
+        heat_ns = hot_ns * (cold_ns / hot_ns) ** ((deck.spent[0] - begin) / effort)
         limit_ns = found_ns[0] + int(-log(unit(seed)) * heat_ns)
         boundary = below(seed, 16) == 0 and len(current.worker) > 1
         if boundary:
@@ -52,11 +55,20 @@ def anneal_orders(
         found_ns[0] = step_ns
         if step_ns < found_ns[1]:
             found_ns[1] = step_ns
-            best.cut[:] = current.cut
-            best.action[:] = current.action
+            _copy(current, best)
+    return num_judged
 
 
-@compiled
+@uncounted
+def _copy(source: Orders, target: Orders) -> None:
+    for stage in range(len(source.cut)):
+        target.cut[stage] = source.cut[stage]
+    for worker in range(len(source.length)):
+        for place in range(source.length[worker]):
+            target.action[worker, place] = source.action[worker, place]
+
+
+@uncounted
 def _draw_boundaries(orders: Orders, seed: np.ndarray) -> tuple[int, int, int]:
     """Boundaries side by side that move by one layer; a step of 0 if there is no room."""
     count, cut = len(orders.worker), orders.cut
@@ -69,13 +81,13 @@ def _draw_boundaries(orders: Orders, seed: np.ndarray) -> tuple[int, int, int]:
     return first, last, step if has_room else 0
 
 
-@compiled
+@uncounted
 def _shift(orders: Orders, first: int, last: int, step: int) -> None:
     for boundary in range(first, last + 1):
         orders.cut[boundary] += step
 
 
-@compiled
+@uncounted
 def _draw_places(
     world: World, orders: Orders, deck: Deck, seed: np.ndarray
 ) -> tuple[int, int, int]:
@@ -104,7 +116,7 @@ def _draw_places(
     return worker, place, place
 
 
-@compiled
+@uncounted
 def _put(orders: Orders, worker: int, source: int, target: int) -> None:
     """Move one action; those in between give way."""
     row = orders.action[worker]

@@ -7,7 +7,7 @@ import numpy as np
 
 from evener.planner.joint.anneal import anneal
 from evener.planner.joint.anneal_orders import anneal_orders
-from evener.planner.joint.judge import new_bench
+from evener.planner.joint.bench import new_bench
 from evener.planner.joint.orders import Orders, new_deck
 from evener.planner.joint.starts import most_stages
 from evener.planner.joint.state import State, copy_state, empty_state
@@ -29,14 +29,11 @@ class Cooling:
     num_actions: int
     seed: tuple[int, ...]
 
-    def parts(self, step_ns: int, num_actions: int) -> Iterator[tuple[float, float, int]]:
-        """For each part the heat (ns) at its begin and end, and how many plans to judge.
-
-        num_actions: of one plan.
-        """
-        left = total = max(1, self.num_actions // num_actions)
+    def parts(self, step_ns: int) -> Iterator[tuple[float, float, int]]:
+        """For each part the heat (ns) at its begin and end, and how many actions to schedule."""
+        left = total = max(1, self.num_actions)
         while left > 0:
-            now = min(left, max(1, _PER_PART // num_actions))
+            now = min(left, _PER_PART)
             begin, end = (1 - rest / total for rest in (left, left - now))
             ratio = self.cold / self.hot
             yield step_ns * self.hot * ratio**begin, step_ns * self.hot * ratio**end, now
@@ -61,10 +58,8 @@ def cool_state(
     copy_state(begin, best)
     found_ns: Int = np.full(2, begin_ns, dtype=np.int64)
     bench, random = new_bench(world, room), cooling.random()
-    num_actions = 3 * int(begin.num_stages[0] * world.sizes[1])
-    for part in cooling.parts(begin_ns, num_actions):
-        anneal(world, (current, best, trial), bench, random, found_ns, part)
-        if judged(part[2]):
+    for part in cooling.parts(begin_ns):
+        if judged(anneal(world, (current, best, trial), bench, random, found_ns, part)):
             break
     return best, int(found_ns[1])
 
@@ -76,8 +71,7 @@ def cool_orders(
     current, best = (Orders(*(array.copy() for array in begin)) for _ in range(2))
     found_ns: Int = np.full(2, begin_ns, dtype=np.int64)
     deck, random = new_deck(world, begin), cooling.random()
-    for part in cooling.parts(begin_ns, int(begin.length.sum())):
-        anneal_orders(world, (current, best), deck, random, found_ns, part)
-        if judged(part[2]):
+    for part in cooling.parts(begin_ns):
+        if judged(anneal_orders(world, (current, best), deck, random, found_ns, part)):
             break
     return best, int(found_ns[1])

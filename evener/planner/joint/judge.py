@@ -4,370 +4,291 @@ A greedy list scheduler and the simulator in one pass, over flat arrays that are
 every state.  Times are those of ``evener.sim``: messages occupy their direction of a link one after
 another, a worker steps its optimizer when its last action has ended.  What workers do together at
 the end of a step (reductions, the exchange of the gradients' norm) is left to the simulator.
-
-What is known of a stage, and of a worker, is a row of a table: few arrays, each passed on its own,
-as numba counts references to every array that it takes out of a tuple.
 """
 
-from typing import NamedTuple
-
-import numpy as np
-
-from evener.compiled import compiled, inlined
+from evener.compiled import inlined, uncounted
+from evener.planner.joint.bench import (
+    CHAIN_NS,
+    CODE,
+    DONE,
+    FIRST,
+    FREE_NS,
+    HELD_BYTES,
+    KEPT_BYTES,
+    KNOWN,
+    LATENCY_NS,
+    LATEST_NS,
+    LEFT_NS,
+    LINK,
+    NEXT,
+    NEXT_KIND,
+    NOBODY,
+    PENDING,
+    REACHED_NS,
+    REST_BYTES,
+    ROOM_BYTES,
+    SPLIT,
+    STAGE,
+    STALE,
+    TARGET,
+    TIME_NS,
+    TOLD,
+    TURN_NS,
+    WAIT_NS,
+    WAS,
+    WAY_NS,
+    WEIGHT_NS,
+    WIRE_NS,
+    WISH_NS,
+    Bench,
+    has_room,
+    prepare,
+)
 from evener.planner.joint.state import State
-from evener.planner.joint.world import BACKWARD, FORWARD, NEVER, WEIGHT, WHOLE, Int, World
-
-NOBODY = -1
-
-# Columns of a stage's row; those that come in threes or pairs are indexed by kind.
-TIME_NS = 0  # F I W: duration
-WANTED_NS = 3  # F I W: when the next one is wanted
-READY_NS = 6  # F I: when the next one has what it needs, NEVER if not yet known
-DONE = 8  # F I W: actions issued
-KNOWN = 11  # F I: of how many it is known when they have what they need
-WORKER = 13
-CUT = 14  # its first layer
-HELD_BYTES = 15
-CELL_BYTES = 16  # F: kept from the forward on, I: from the input gradient on
-SPLIT = 18  # 1 if its backward is I and W
-TARGET = 19  # F I: the stage that can go on because of it, or NOBODY
-LANE = 21  # not of this stage: that of this rank when all stand worker by worker
-_NUM_STAGE_COLUMNS = 22
-
-# Columns of a worker's row.
-FREE_NS = 0  # end of its last action
-LEFT_NS = 1  # work that it has left
-WAS = 2  # kind of its last action
-NEXT_NS, NEXT_STAGE, NEXT_KIND = 3, 4, 5  # what it does next as far as is known
-FIRST = 6  # the rank of its first stage, see LANE; the row after the last worker has their number
-ROOM_BYTES = 7  # its cap without what it always holds
-TURN_NS = 8
-WAIT_NS = 9  # for F or I instead of F or I; instead of W
-_NUM_WORKER_COLUMNS = 11
-
-# Columns of an action's row.
-STAGE, KIND, START_NS = 0, 1, 2
+from evener.planner.joint.world import BACKWARD, FORWARD, NEVER, WEIGHT, Int, World
 
 
-class Bench(NamedTuple):
-    """Where the judge works; all int64.
-
-    stages: [stage, column]. workers: [worker + 1, column].
-    ready_ns: [F or I, stage, microbatch], as far as known. link_ns: [source, target], when a link
-    is free. actions: [action, column], in the order in which they were issued.
-    """
-
-    stages: Int
-    workers: Int
-    ready_ns: Int
-    link_ns: Int
-    actions: Int
-
-
-def new_bench(world: World, most_stages: int) -> Bench:
-    """Room to judge states of at most so many stages."""
-    num_workers, num_microbatches = int(world.sizes[0]), int(world.sizes[1])
-
-    def room(*shape: int) -> Int:
-        return np.zeros(shape, dtype=np.int64)
-
-    return Bench(
-        stages=room(most_stages, _NUM_STAGE_COLUMNS),
-        workers=room(num_workers + 1, _NUM_WORKER_COLUMNS),
-        ready_ns=room(2, most_stages, num_microbatches),
-        link_ns=room(num_workers, num_workers),
-        actions=room(3 * most_stages * num_microbatches, 3),
-    )
-
-
-@compiled
+@uncounted
 def judge(world: World, state: State, bench: Bench, limit_ns: int) -> int:
     """Time of a step, or NEVER if it is more than the limit or memory is too small.
 
     ``bench`` keeps the order of actions.
     """
-    stages, workers = bench.stages, bench.workers
-    _prepare(world, state, bench)
+    prepare(world, state, bench)
+    bench.spent[0] += state.num_stages[0]
     limited = world.cap_bytes[0] < NEVER
-    if limited and not _has_room(world, bench, state.num_stages[0]):
+    if limited and not has_room(world, state, bench):
         return NEVER
     num_workers, num_microbatches = world.sizes[0], world.sizes[1]
-    # A forward is looked at closely only where memory is limited.
-    count = num_microbatches if limited else 0
-    ready_ns, link_ns, pace_ns = bench.ready_ns, bench.link_ns, state.pace_ns
-    wire_ns, latency_ns, actions = world.wire_ns, world.latency_ns, bench.actions
-    for worker in range(num_workers):
-        if workers[worker, LEFT_NS] > limit_ns:
-            return NEVER
-        _choose(stages, workers, worker, count)
-    for action in range(_num_actions(stages, state.num_stages[0], num_microbatches)):
-        worker = _soonest(workers, num_workers)
-        now_ns = workers[worker, NEXT_NS]
+    slots, ranks, workers, next_ns = bench.slots, bench.ranks, bench.workers, bench.next_ns
+    ready_ns, wanted_ns, weight_ns = bench.ready_ns, bench.wanted_ns, bench.weight_ns
+    open_ns = bench.open_ns if limited else ready_ns
+    queue_ns, link_ns, pace_ns, codes = bench.queue_ns, bench.link_ns, state.pace_ns, bench.codes
+    if not _can_end(workers, num_workers, limit_ns):
+        return NEVER
+    next_ns[:] = 0
+    num_actions, action = _num_actions(ranks, state.num_stages[0], num_microbatches), 0
+    while action < num_actions:
+        worker = _soonest(next_ns, num_workers)
+        now_ns = next_ns[worker]
+        if workers[worker, NEXT_KIND] == STALE:
+            if limited:
+                _open(slots, ranks, workers, ready_ns, open_ns, worker, num_microbatches)
+            _choose(workers, open_ns, wanted_ns, weight_ns, next_ns, worker)
+            if next_ns[worker] > now_ns:  # perhaps it is another one's turn
+                continue
+        kind = workers[worker, NEXT_KIND]
         if now_ns >= NEVER:
+            bench.spent[0] += action
             return NEVER
-        stage, kind = workers[worker, NEXT_STAGE], workers[worker, NEXT_KIND]
-        actions[action, STAGE] = stage
-        actions[action, KIND] = kind
-        actions[action, START_NS] = now_ns
-        end_ns = _issue(stages, workers, ready_ns, pace_ns, worker)
-        if end_ns + workers[worker, LEFT_NS] > limit_ns:
+        if kind == WEIGHT:
+            rank = workers[worker, NEXT]
+            codes[action] = 3 * ranks[rank, STAGE] + WEIGHT
+            end_ns = _issue_weight(ranks, workers, weight_ns, pace_ns[WEIGHT], worker, now_ns)
+            least_ns = end_ns
+        else:
+            slot = workers[worker, NEXT]
+            codes[action] = slots[slot, CODE]
+            end_ns = _issue(slots, ranks, workers, worker, now_ns)
+            least_ns = end_ns + max(slots[slot, WAY_NS], workers[worker, CHAIN_NS])
+            _follow(slots, ranks, ready_ns, wanted_ns, weight_ns, queue_ns, slot, pace_ns[kind])
+            if slots[slot, TARGET] != NOBODY:
+                _hand_on(slots, ready_ns, queue_ns, link_ns, workers, next_ns, slot, end_ns)
+        if max(least_ns, end_ns + workers[worker, LEFT_NS]) > limit_ns:
+            bench.spent[0] += action
             return NEVER
-        told = worker
-        if kind != WEIGHT and stages[stage, TARGET + kind] != NOBODY:
-            told = _hand_on(stages, ready_ns, link_ns, wire_ns, latency_ns, stage, kind, end_ns)
-        _choose(stages, workers, worker, count)
-        if told != worker:
-            _choose(stages, workers, told, count)
+        workers[worker, NEXT_KIND] = STALE
+        next_ns[worker] = end_ns
+        action += 1
+    bench.spent[0] += num_actions
     end_ns = 0
     for worker in range(num_workers):
         end_ns = max(end_ns, workers[worker, FREE_NS] + workers[worker, LEFT_NS])
     return end_ns
 
 
-@compiled
-def _num_actions(stages: Int, num_stages: int, num_microbatches: int) -> int:
+@uncounted
+def _num_actions(ranks: Int, num_stages: int, num_microbatches: int) -> int:
     per_microbatch = 2 * num_stages
-    for stage in range(num_stages):
-        per_microbatch += stages[stage, SPLIT]
+    for rank in range(num_stages):
+        per_microbatch += ranks[rank, SPLIT]
     return per_microbatch * num_microbatches
 
 
-@inlined
-def _soonest(workers: Int, num_workers: int) -> int:
-    """The worker that acts next; of several the lowest."""
-    worker = 0
-    for other in range(1, num_workers):
-        if workers[other, NEXT_NS] < workers[worker, NEXT_NS]:
-            worker = other
-    return worker
-
-
-@compiled
-def _prepare(world: World, state: State, bench: Bench) -> None:
-    """Price the stages and empty the bench."""
-    stages, workers = bench.stages, bench.workers
-    until_ns, cuts = world.until_ns, state.cut
-    count, num_microbatches = state.num_stages[0], world.sizes[1]
-    num_workers, num_layers = world.sizes[0], world.sizes[2]
-    overhead_ns = world.overhead_ns[0]
-    bench.link_ns[:] = 0
-    workers[:] = 0
+@uncounted
+def _can_end(workers: Int, num_workers: int, limit_ns: int) -> bool:
+    """Whether each worker has time for its work once the first microbatch has come to it."""
     for worker in range(num_workers):
-        workers[worker, TURN_NS] = state.turn_ns[worker]
-        workers[worker, WAIT_NS] = state.wait_ns[0, worker]
-        workers[worker, WAIT_NS + 1] = state.wait_ns[1, worker]
-    for stage in range(count):
-        row, worker = stages[stage], state.worker[stage]
-        row[:] = 0
-        row[WORKER] = worker
-        row[SPLIT] = 1 - state.whole[stage]
-        begin, end = cuts[stage], cuts[stage + 1]
-        row[CUT] = begin
-        row[TARGET] = min(stage + 1, count - 1)
-        row[TARGET + BACKWARD] = stage - 1 if stage > 0 else NOBODY
-        backward = BACKWARD if row[SPLIT] == 1 else WHOLE
-        row[TIME_NS] = (
-            until_ns[FORWARD, worker, end] - until_ns[FORWARD, worker, begin] + overhead_ns
-        )
-        row[TIME_NS + BACKWARD] = (
-            until_ns[backward, worker, end] - until_ns[backward, worker, begin] + overhead_ns
-        )
-        if row[SPLIT] == 1:
-            row[TIME_NS + WEIGHT] = (
-                until_ns[WEIGHT, worker, end] - until_ns[WEIGHT, worker, begin] + overhead_ns
-            )
-        work_ns = row[TIME_NS] + row[TIME_NS + BACKWARD] + row[TIME_NS + WEIGHT]
-        step_ns = world.step_ns[end] - world.step_ns[begin] + overhead_ns
-        workers[worker, LEFT_NS] += work_ns * num_microbatches + step_ns
-        way_ns = until_ns[FORWARD, worker, num_layers] + until_ns[BACKWARD, worker, num_layers]
-        way_ns -= until_ns[BACKWARD, worker, end]
-        row[WANTED_NS] = until_ns[FORWARD, worker, begin] + state.shift_ns[FORWARD, stage]
-        row[WANTED_NS + BACKWARD] = way_ns + state.shift_ns[BACKWARD, stage]
-        row[WANTED_NS + WEIGHT] = way_ns + state.shift_ns[WEIGHT, stage]
-        row[READY_NS] = row[READY_NS + 1] = NEVER
-        workers[worker + 1, FIRST] += 1
-    for worker in range(num_workers):
-        workers[worker + 1, FIRST] += workers[worker, FIRST]
-    for stage in range(count - 1, -1, -1):
-        worker = state.worker[stage]
-        workers[worker + 1, FIRST] -= 1
-        stages[workers[worker + 1, FIRST], LANE] = stage
-    # Each worker's begin now stands in the row behind its own.
-    for worker in range(num_workers):
-        workers[worker, FIRST] = workers[worker + 1, FIRST]
-    workers[num_workers, FIRST] = count
-    stages[0, KNOWN] = num_microbatches
-    stages[0, READY_NS] = 0
-    bench.ready_ns[FORWARD, 0] = 0
-
-
-@compiled
-def _has_room(world: World, bench: Bench, num_stages: int) -> bool:
-    """Fill what is held always and per microbatch; False if one microbatch is too much."""
-    stages, workers = bench.stages, bench.workers
-    again = world.sizes[3]
-    for worker in range(world.sizes[0]):
-        work_bytes, again_bytes, one_bytes = 0, 0, 0
-        room_bytes = world.cap_bytes[worker]
-        for at in range(workers[worker, FIRST], workers[worker + 1, FIRST]):
-            stage = stages[at, LANE]
-            row, begin = stages[stage], stages[stage, CUT]
-            end = stages[stage + 1, CUT] if stage + 1 < num_stages else world.sizes[2]
-            kept_bytes = world.activation_bytes[end] - world.activation_bytes[begin]
-            room_bytes -= world.state_bytes[end] - world.state_bytes[begin]
-            for layer in range(begin, end):
-                work_bytes = max(work_bytes, world.work_bytes[layer])
-            if again == 1:
-                again_bytes = max(again_bytes, kept_bytes)
-                kept_bytes = world.input_bytes[begin]
-            weight_bytes = (world.weight_bytes[end] - world.weight_bytes[begin]) * row[SPLIT]
-            row[CELL_BYTES] = max(kept_bytes, weight_bytes)
-            row[CELL_BYTES + 1] = weight_bytes
-            one_bytes += row[CELL_BYTES]
-        workers[worker, ROOM_BYTES] = room_bytes - work_bytes - again_bytes
-        if one_bytes > workers[worker, ROOM_BYTES]:
+        rest_ns = max(workers[worker, LEFT_NS], workers[worker, CHAIN_NS])
+        if workers[worker, REACHED_NS] + rest_ns > limit_ns:
             return False
     return True
 
 
 @inlined
-def _issue(stages: Int, workers: Int, ready_ns: Int, pace_ns: Int, worker: int) -> int:
-    """Let the worker do what it chose; returns the end of that."""
-    stage, kind = workers[worker, NEXT_STAGE], workers[worker, NEXT_KIND]
-    time_ns = stages[stage, TIME_NS + kind]
-    end_ns = workers[worker, NEXT_NS] + time_ns
-    workers[worker, FREE_NS] = end_ns
+def _soonest(next_ns: Int, num_workers: int) -> int:
+    """The worker that acts next; of several the lowest."""
+    worker, best_ns = 0, next_ns[0]
+    for other in range(1, num_workers):
+        if next_ns[other] < best_ns:
+            worker, best_ns = other, next_ns[other]
+    return worker
+
+
+@inlined
+def _issue_weight(
+    ranks: Int, workers: Int, weight_ns: Int, pace_ns: int, worker: int, now_ns: int
+) -> int:
+    """Let the worker do its W; returns the end of that."""
+    rank = workers[worker, NEXT]
+    time_ns = ranks[rank, WEIGHT_NS]
+    workers[worker, FREE_NS] = now_ns + time_ns
     workers[worker, LEFT_NS] -= time_ns
+    workers[worker, WAS] = BACKWARD
+    ranks[rank, HELD_BYTES] -= ranks[rank, REST_BYTES]
+    ranks[rank, WISH_NS] += pace_ns
+    ranks[rank, PENDING] -= 1
+    weight_ns[rank] = ranks[rank, WISH_NS] if ranks[rank, PENDING] > 0 else NEVER
+    return int(now_ns + time_ns)
+
+
+@inlined
+def _issue(slots: Int, ranks: Int, workers: Int, worker: int, now_ns: int) -> int:
+    """Let the worker do its F or I; returns the end of that."""
+    slot = workers[worker, NEXT]
+    rank, kind = slot >> 1, slot & 1
+    time_ns = slots[slot, TIME_NS]
+    workers[worker, FREE_NS] = now_ns + time_ns
+    workers[worker, LEFT_NS] -= time_ns
+    workers[worker, CHAIN_NS] -= time_ns
     workers[worker, WAS] = kind
-    stages[stage, DONE + kind] += 1
-    stages[stage, WANTED_NS + kind] += pace_ns[kind]
-    if kind == WEIGHT:
-        stages[stage, HELD_BYTES] -= stages[stage, CELL_BYTES + 1]
-        return int(end_ns)
-    done = stages[stage, DONE + kind]
-    known = done < stages[stage, KNOWN + kind]
-    stages[stage, READY_NS + kind] = ready_ns[kind, stage, done] if known else NEVER
     if kind == FORWARD:
-        stages[stage, HELD_BYTES] += stages[stage, CELL_BYTES]
+        ranks[rank, HELD_BYTES] += ranks[rank, KEPT_BYTES]
     else:
-        stages[stage, HELD_BYTES] += stages[stage, CELL_BYTES + 1] - stages[stage, CELL_BYTES]
-    return int(end_ns)
+        ranks[rank, HELD_BYTES] += ranks[rank, REST_BYTES] - ranks[rank, KEPT_BYTES]
+    return int(now_ns + time_ns)
+
+
+@inlined
+def _follow(
+    slots: Int,
+    ranks: Int,
+    ready_ns: Int,
+    wanted_ns: Int,
+    weight_ns: Int,
+    queue_ns: Int,
+    slot: int,
+    pace_ns: int,
+) -> None:
+    """What the stage can do next: the same for another microbatch, and its W."""
+    done = slots[slot, DONE] + 1
+    slots[slot, DONE] = done
+    wanted_ns[slot] += pace_ns
+    ready_ns[slot] = queue_ns[slot, done] if done < slots[slot, KNOWN] else NEVER
+    rank = slot >> 1
+    if slot & 1 == BACKWARD and ranks[rank, SPLIT] == 1:
+        ranks[rank, PENDING] += 1
+        weight_ns[rank] = ranks[rank, WISH_NS]
 
 
 @inlined
 def _hand_on(
-    stages: Int,
+    slots: Int,
     ready_ns: Int,
+    queue_ns: Int,
     link_ns: Int,
-    wire_ns: Int,
-    latency_ns: Int,
-    stage: int,
-    kind: int,
+    workers: Int,
+    next_ns: Int,
+    slot: int,
     end_ns: int,
-) -> int:
-    """Let the stage know that can go on; returns its worker.
+) -> None:
+    """Let the stage know that can go on; its worker chooses anew if that may change its mind.
 
     The forward of the last stage lets its own backward go on.
     """
-    target = stages[stage, TARGET + kind]
-    worker, told = stages[stage, WORKER], stages[target, WORKER]
-    made = BACKWARD if target == stage else kind
-    if told != worker:
-        cut = max(stages[stage, CUT], stages[target, CUT])
-        end_ns = max(end_ns, link_ns[worker, told]) + wire_ns[kind, worker, told, cut]
-        link_ns[worker, told] = end_ns
-        end_ns += latency_ns[worker, told]
-    known = stages[target, KNOWN + made]
-    ready_ns[made, target, known] = end_ns
-    if known == stages[target, DONE + made]:
-        stages[target, READY_NS + made] = end_ns
-    stages[target, KNOWN + made] = known + 1
-    return int(told)
+    target, link = slots[slot, TARGET], slots[slot, LINK]
+    if link != NOBODY:
+        end_ns = max(end_ns, link_ns[link]) + slots[slot, WIRE_NS]
+        link_ns[link] = end_ns
+        end_ns += slots[slot, LATENCY_NS]
+    known = slots[target, KNOWN]
+    slots[target, KNOWN] = known + 1
+    queue_ns[target, known] = end_ns
+    if known == slots[target, DONE]:
+        ready_ns[target] = end_ns
+        told = slots[slot, TOLD]
+        if end_ns <= workers[told, LATEST_NS]:
+            workers[told, NEXT_KIND] = STALE
+            next_ns[told] = workers[told, FREE_NS]
 
 
 @inlined
-def _choose(stages: Int, workers: Int, worker: int, num_microbatches: int) -> None:
+def _choose(
+    workers: Int, open_ns: Int, wanted_ns: Int, weight_ns: Int, next_ns: Int, worker: int
+) -> None:
     """Find what the worker does next, given all that is known to be on its way.
 
-    num_microbatches: 0 if memory is not limited.
+    Of F and I it takes the most wanted that can start soon enough after the first that can start; a
+    W if those come late or are wanted less.
     """
     free_ns = workers[worker, FREE_NS]
-    best_ns, wanted_ns, stage, kind = _look(stages, workers, worker, NOBODY, num_microbatches)
-    if workers[worker, WAIT_NS] > 0 and stage != NOBODY:
-        latest_ns = best_ns + workers[worker, WAIT_NS]
-        best_ns, wanted_ns, stage, kind = _look(
-            stages, workers, worker, latest_ns, num_microbatches
-        )
-    weight_wanted_ns, weight_stage = _look_for_weights(stages, workers, worker)
-    if weight_stage != NOBODY:
+    first, end = workers[worker, FIRST], workers[worker + 1, FIRST]
+    turn_ns, was = workers[worker, TURN_NS], workers[worker, WAS]
+    soonest_ns, latest_ns = NEVER, free_ns + workers[worker, WAIT_NS]
+    best_ns, best_wanted_ns, best = NEVER, NEVER, NOBODY
+    for slot in range(2 * first, 2 * end):
+        soonest_ns = min(soonest_ns, open_ns[slot])
+        own_ns = wanted_ns[slot] + (turn_ns if slot & 1 == was else 0)
+        if open_ns[slot] <= latest_ns and own_ns < best_wanted_ns:
+            best_wanted_ns, best = own_ns, slot
+    if soonest_ns > free_ns:
+        latest_ns = NEVER
+        if soonest_ns < NEVER:
+            latest_ns = soonest_ns + workers[worker, WAIT_NS]
+            for slot in range(2 * first, 2 * end):
+                own_ns = wanted_ns[slot] + (turn_ns if slot & 1 == was else 0)
+                if open_ns[slot] <= latest_ns and own_ns < best_wanted_ns:
+                    best_wanted_ns, best = own_ns, slot
+    if best != NOBODY:
+        best_ns = max(open_ns[best], free_ns)
+    kind = best & 1
+    weight_wanted_ns, weight = NEVER, NOBODY
+    for rank in range(first, end):
+        if weight_ns[rank] < weight_wanted_ns:
+            weight_wanted_ns, weight = weight_ns[rank], rank
+    if weight != NOBODY:
         is_late = best_ns > free_ns + workers[worker, WAIT_NS + 1]
-        if is_late or (best_ns == free_ns and weight_wanted_ns < wanted_ns):
-            best_ns, stage, kind = free_ns, weight_stage, WEIGHT
-    workers[worker, NEXT_NS] = best_ns
-    workers[worker, NEXT_STAGE] = stage
+        if is_late or (best_ns == free_ns and weight_wanted_ns < best_wanted_ns):
+            best_ns, best, kind = free_ns, weight, WEIGHT
+    workers[worker, LATEST_NS] = latest_ns
+    workers[worker, NEXT] = best
     workers[worker, NEXT_KIND] = kind
+    next_ns[worker] = best_ns
 
 
 @inlined
-def _look(
-    stages: Int, workers: Int, worker: int, latest_ns: int, num_microbatches: int
-) -> tuple[int, int, int, int]:
-    """Start, wish, stage and kind of the most wanted F or I that can start by then.
-
-    latest_ns: negative to ask for the one that can start first; of several the most wanted.
-    """
-    free_ns = workers[worker, FREE_NS]
-    turn_ns, was = workers[worker, TURN_NS], min(workers[worker, WAS], BACKWARD)
-    best_ns, best_wanted_ns = NEVER, NEVER
-    best_stage, best_kind = NOBODY, NOBODY
-    for at in range(workers[worker, FIRST], workers[worker + 1, FIRST]):
-        stage = stages[at, LANE]
-        for kind in range(2):
-            start_ns = max(stages[stage, READY_NS + kind], free_ns)
-            if start_ns >= NEVER:
-                continue
-            wanted_ns = stages[stage, WANTED_NS + kind]
-            if kind == was:
-                wanted_ns += turn_ns
-            if latest_ns < 0:
-                if start_ns > best_ns or (start_ns == best_ns and wanted_ns >= best_wanted_ns):
-                    continue
-            elif start_ns > latest_ns or wanted_ns >= best_wanted_ns:
-                continue
-            limited = kind == FORWARD and num_microbatches > 0
-            if limited and not _fits(stages, workers, worker, stage, num_microbatches):
-                continue
-            best_ns, best_wanted_ns, best_stage, best_kind = start_ns, wanted_ns, stage, kind
-    return best_ns, best_wanted_ns, best_stage, best_kind
-
-
-@inlined
-def _look_for_weights(stages: Int, workers: Int, worker: int) -> tuple[int, int]:
-    """Wish and stage of the most wanted W."""
-    best_wanted_ns, best_stage = NEVER, NOBODY
-    for at in range(workers[worker, FIRST], workers[worker + 1, FIRST]):
-        stage = stages[at, LANE]
-        if stages[stage, DONE + WEIGHT] < stages[stage, DONE + BACKWARD] * stages[stage, SPLIT]:
-            wanted_ns = stages[stage, WANTED_NS + WEIGHT]
-            if wanted_ns < best_wanted_ns:
-                best_wanted_ns, best_stage = wanted_ns, stage
-    return best_wanted_ns, best_stage
-
-
-@compiled
-def _fits(stages: Int, workers: Int, worker: int, own: int, num_microbatches: int) -> bool:
-    """Whether there is room for one more forward, and for a microbatch of each other stage.
+def _open(
+    slots: Int,
+    ranks: Int,
+    workers: Int,
+    ready_ns: Int,
+    open_ns: Int,
+    worker: int,
+    num_microbatches: int,
+) -> None:
+    """Forwards are open where there is room for one more, and for a microbatch of each other stage.
 
     So the oldest microbatch that is not through can always go on, and caps cannot deadlock.
     """
+    first, end = workers[worker, FIRST], workers[worker + 1, FIRST]
     needed_bytes = 0
-    for at in range(workers[worker, FIRST], workers[worker + 1, FIRST]):
-        stage = stages[at, LANE]
-        held_bytes, one_bytes = stages[stage, HELD_BYTES], stages[stage, CELL_BYTES]
-        if stage == own:
-            needed_bytes += held_bytes + one_bytes
-        elif stages[stage, DONE] < num_microbatches:
-            needed_bytes += max(held_bytes, one_bytes)
-        else:
-            needed_bytes += held_bytes
-    return bool(needed_bytes <= workers[worker, ROOM_BYTES])
+    for rank in range(first, end):
+        held_bytes, one_bytes = ranks[rank, HELD_BYTES], ranks[rank, KEPT_BYTES]
+        is_through = slots[2 * rank, DONE] == num_microbatches
+        needed_bytes += held_bytes if is_through else max(held_bytes, one_bytes)
+    for rank in range(first, end):
+        held_bytes, one_bytes = ranks[rank, HELD_BYTES], ranks[rank, KEPT_BYTES]
+        more_bytes = held_bytes + one_bytes - max(held_bytes, one_bytes)
+        fits = needed_bytes + more_bytes <= workers[worker, ROOM_BYTES]
+        open_ns[2 * rank] = ready_ns[2 * rank] if fits else NEVER
+        open_ns[2 * rank + 1] = ready_ns[2 * rank + 1]

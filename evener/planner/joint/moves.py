@@ -2,13 +2,13 @@
 
 import numpy as np
 
-from evener.compiled import compiled
+from evener.compiled import uncounted
 from evener.planner.joint.random_numbers import below, unit
 from evener.planner.joint.state import State
 from evener.planner.joint.world import World
 
 
-@compiled
+@uncounted
 def move(world: World, state: State, seed: np.ndarray, period_ns: int) -> bool:
     """One random move; False if there was none of the drawn kind.
 
@@ -38,14 +38,14 @@ def move(world: World, state: State, seed: np.ndarray, period_ns: int) -> bool:
     return _shift_wishes(state, seed, period_ns)
 
 
-@compiled
+@uncounted
 def _step_ns(seed: np.ndarray, period_ns: int) -> int:
     """Up to a period, of any magnitude, sooner or later."""
     size = period_ns * 2.0 ** (-8.0 * unit(seed))
     return int(size if below(seed, 2) == 0 else -size)
 
 
-@compiled
+@uncounted
 def _shift_boundaries(state: State, seed: np.ndarray) -> bool:
     """Neighbouring boundaries by one layer, mostly one of them: layers go from end to end."""
     count = state.num_stages[0]
@@ -65,7 +65,7 @@ def _shift_boundaries(state: State, seed: np.ndarray) -> bool:
     return True
 
 
-@compiled
+@uncounted
 def _give_away(world: World, state: State, seed: np.ndarray) -> bool:
     """A stage to another worker."""
     num_workers = world.sizes[0]
@@ -76,7 +76,7 @@ def _give_away(world: World, state: State, seed: np.ndarray) -> bool:
     return True
 
 
-@compiled
+@uncounted
 def _swap_workers(state: State, seed: np.ndarray) -> bool:
     """Two stages change places."""
     one, other = below(seed, state.num_stages[0]), below(seed, state.num_stages[0])
@@ -86,7 +86,7 @@ def _swap_workers(state: State, seed: np.ndarray) -> bool:
     return True
 
 
-@compiled
+@uncounted
 def _split(world: World, state: State, seed: np.ndarray) -> bool:
     """A stage becomes two, on its own worker or on another one."""
     count = state.num_stages[0]
@@ -107,7 +107,7 @@ def _split(world: World, state: State, seed: np.ndarray) -> bool:
     return True
 
 
-@compiled
+@uncounted
 def _merge(state: State, seed: np.ndarray) -> bool:
     """Two neighbours become one, on the worker of the first or of the second."""
     count = state.num_stages[0]
@@ -126,7 +126,7 @@ def _merge(state: State, seed: np.ndarray) -> bool:
     return True
 
 
-@compiled
+@uncounted
 def _change_worker_rule(world: World, state: State, seed: np.ndarray, period_ns: int) -> bool:
     """How long a worker waits, or how much it likes to alternate."""
     worker, row = below(seed, world.sizes[0]), below(seed, 3)
@@ -138,7 +138,7 @@ def _change_worker_rule(world: World, state: State, seed: np.ndarray, period_ns:
     return True
 
 
-@compiled
+@uncounted
 def _shift_wishes(state: State, seed: np.ndarray, period_ns: int) -> bool:
     """All actions of a kind of a stage, or of some in a row, are wanted sooner or later."""
     count = state.num_stages[0]

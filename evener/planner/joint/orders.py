@@ -9,10 +9,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from evener.compiled import compiled
+from evener.compiled import uncounted
 from evener.ir.action import Action, Kind
 from evener.ir.schedule import Schedule
-from evener.planner.joint.judge import KIND, STAGE, Bench
+from evener.planner.joint.bench import Bench
 from evener.planner.joint.state import State
 from evener.planner.joint.world import BACKWARD, FORWARD, NEVER, WEIGHT, WHOLE, Int, World
 from evener.planner.partition.contiguous import Partition
@@ -46,7 +46,7 @@ class Deck(NamedTuple):
     that may go on, each once: waiting: [worker].
     cause: [worker, place], 1 if an action started when what it needs arrived, 0 if when its worker
     was free. critical: [action, (worker, place)], the longest chain, from the end to the begin;
-    num_critical: [1].
+    num_critical: [1]. spent: [1], actions played and traced so far.
     """
 
     time_ns: Int
@@ -63,6 +63,7 @@ class Deck(NamedTuple):
     cause: Int
     critical: Int
     num_critical: Int
+    spent: Int
 
 
 def orders_of(world: World, state: State, bench: Bench) -> Orders:
@@ -71,12 +72,12 @@ def orders_of(world: World, state: State, bench: Bench) -> Orders:
     count = int(state.num_stages[0])
     whole = state.whole[:count].copy()
     num_actions = num_microbatches * (3 * count - int(whole.sum()))
-    stage, kind = bench.actions[:num_actions, [STAGE, KIND]].T
-    worker = state.worker[:count][stage]
+    codes = bench.codes[:num_actions]
+    worker = state.worker[:count][codes // 3]
     length = np.bincount(worker, minlength=num_workers)
     action = np.zeros((num_workers, max(1, length.max())), dtype=np.int64)
     for each in range(num_workers):
-        action[each, : length[each]] = (3 * stage + kind)[worker == each]
+        action[each, : length[each]] = codes[worker == each]
     return Orders(state.cut[: count + 1].copy(), state.worker[:count].copy(), whole, action, length)
 
 
@@ -103,10 +104,11 @@ def new_deck(world: World, orders: Orders) -> Deck:
         cause=room(*orders.action.shape),
         critical=room(orders.action.size + 1, 2),
         num_critical=room(1),
+        spent=room(1),
     )
 
 
-@compiled
+@uncounted
 def play(world: World, orders: Orders, deck: Deck, limit_ns: int) -> int:
     """Time of a step; NEVER if it is more than the limit or the lists cannot run to the end."""
     if not _deal(world, orders, deck, limit_ns):
@@ -118,7 +120,7 @@ def play(world: World, orders: Orders, deck: Deck, limit_ns: int) -> int:
     worker_of, waiting, to_do, cut = orders.worker, deck.waiting, deck.to_do, orders.cut
     wire_ns, latency_ns = world.wire_ns, world.latency_ns
     action, places, length = orders.action, deck.place, orders.length
-    frees_ns, lefts_ns = deck.free_ns, deck.left_ns
+    frees_ns, lefts_ns, spent = deck.free_ns, deck.left_ns, deck.spent
     while num_to_do > 0:
         num_to_do -= 1
         worker = to_do[num_to_do]
@@ -136,6 +138,7 @@ def play(world: World, orders: Orders, deck: Deck, limit_ns: int) -> int:
                 cause[worker, place] = 1
             free_ns += time_ns[stage, kind]
             left_ns -= time_ns[stage, kind]
+            spent[0] += 1
             if free_ns + left_ns > limit_ns:
                 return NEVER
             done[stage, kind] = number + 1
@@ -164,7 +167,7 @@ def play(world: World, orders: Orders, deck: Deck, limit_ns: int) -> int:
     return _end_ns(orders, deck)
 
 
-@compiled
+@uncounted
 def _end_ns(orders: Orders, deck: Deck) -> int:
     """When the last worker has stepped its optimizer; NEVER if a list is not at its end."""
     end_ns = 0
@@ -175,7 +178,7 @@ def _end_ns(orders: Orders, deck: Deck) -> int:
     return end_ns
 
 
-@compiled
+@uncounted
 def _deal(world: World, orders: Orders, deck: Deck, limit_ns: int) -> bool:
     """Price the stages and begin anew; False if a worker has more work than the limit."""
     cut, until_ns, num_microbatches = orders.cut, world.until_ns, world.sizes[1]
@@ -204,10 +207,12 @@ def _deal(world: World, orders: Orders, deck: Deck, limit_ns: int) -> bool:
     for worker in range(len(left_ns)):
         deck.to_do[worker] = worker
         deck.waiting[worker] = 1
-    return bool(left_ns.max() <= limit_ns)
+        if left_ns[worker] > limit_ns:
+            return False
+    return True
 
 
-@compiled
+@uncounted
 def holds_too_much(world: World, orders: Orders) -> bool:
     """Whether a worker is ever over its cap."""
     cut, again = orders.cut, world.sizes[3]
@@ -241,7 +246,7 @@ def holds_too_much(world: World, orders: Orders) -> bool:
     return False
 
 
-@compiled
+@uncounted
 def trace(world: World, orders: Orders, deck: Deck) -> None:
     """Write the longest chain of the lists that were played last into ``deck.critical``."""
     num_workers = world.sizes[0]
@@ -272,6 +277,7 @@ def trace(world: World, orders: Orders, deck: Deck) -> None:
         elif stage + 1 < len(orders.worker):
             worker = orders.worker[stage + 1]
     deck.num_critical[0] = count
+    deck.spent[0] += count
 
 
 def partition_of(orders: Orders) -> Partition:

@@ -2,10 +2,10 @@
 
 import numpy as np
 
-from evener.compiled import compiled
+from evener.compiled import uncounted
 
 
-@compiled
+@uncounted
 def next_number(seed: np.ndarray) -> int:
     """63 random bits; SplitMix64 (Steele, Lea and Flood, OOPSLA 2014). seed: uint64[1]."""
     seed[0] += np.uint64(0x9E3779B97F4A7C15)
@@ -15,13 +15,13 @@ def next_number(seed: np.ndarray) -> int:
     return int(np.int64((z ^ (z >> np.uint64(31))) >> np.uint64(1)))
 
 
-@compiled
+@uncounted
 def below(seed: np.ndarray, end: int) -> int:
     """A whole number from 0 to ``end`` - 1."""
     return next_number(seed) % end
 
 
-@compiled
+@uncounted
 def unit(seed: np.ndarray) -> float:
     """A number above 0, at most 1."""
     return (next_number(seed) + 1.0) / 2.0**63

@@ -11,8 +11,9 @@ from dataclasses import dataclass, field
 from threading import Event, Lock
 from typing import TypeAlias, TypeVar
 
+from evener.planner.joint.bench import new_bench
 from evener.planner.joint.cooling import Cooling, Judged, cool_orders, cool_state
-from evener.planner.joint.judge import judge, new_bench
+from evener.planner.joint.judge import judge
 from evener.planner.joint.orders import Orders, orders_of
 from evener.planner.joint.starts import most_stages
 from evener.planner.joint.state import State

@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from evener.compiled import compiled
+from evener.compiled import uncounted
 from evener.planner.joint.world import Int, World
 
 
@@ -45,7 +45,7 @@ def empty_state(world: World, most_stages: int) -> State:
     )
 
 
-@compiled
+@uncounted
 def copy_state(source: State, target: State) -> None:
     """Overwrite the target."""
     count = source.num_stages[0]
@@ -57,6 +57,9 @@ def copy_state(source: State, target: State) -> None:
         for kind in range(3):
             target.shift_ns[kind, stage] = source.shift_ns[kind, stage]
     target.cut[count] = source.cut[count]
-    target.pace_ns[:] = source.pace_ns
-    target.turn_ns[:] = source.turn_ns
-    target.wait_ns[:] = source.wait_ns
+    for kind in range(3):
+        target.pace_ns[kind] = source.pace_ns[kind]
+    for worker in range(len(source.turn_ns)):
+        target.turn_ns[worker] = source.turn_ns[worker]
+        for row in range(2):
+            target.wait_ns[row, worker] = source.wait_ns[row, worker]

@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 from evener.ir.check import violations
-from evener.planner.joint.judge import judge, new_bench
+from evener.planner.joint.bench import new_bench
+from evener.planner.joint.judge import judge
 from evener.planner.joint.moves import move
 from evener.planner.joint.orders import (
     holds_too_much,
@@ -46,6 +47,7 @@ def test_times_are_the_simulators(make_candidate, workers, microbatches):
         assert violations(schedule) == []
         assert candidate.judge(partition_of(orders), schedule).step_ns == step_ns
         assert play(world, orders, new_deck(world, orders), NEVER) == step_ns
+        assert judge(world, state, bench, step_ns) == step_ns
         # one less is too much to ask, and that is found out early
         assert judge(world, state, bench, step_ns - 1) == NEVER
         assert play(world, orders, new_deck(world, orders), step_ns - 1) == NEVER
