@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from evener.executor.session import Session, Training, train_local
+from evener.executor.side_programs import side_program
 from evener.executor.side_tasks import SideTask, State
 from evener.executor.train import TrainOptions
 from evener.ir.plan import Plan
@@ -85,7 +86,10 @@ def fail() -> bool:
 def test_tasks_work_while_their_worker_waits() -> None:
     alone = train()
     assert alone.side_tasks == ()
-    tasks = {0: [SideTask("failing", fail), SideTask("resting", rest)], 1: [SideTask("one", rest)]}
+    tasks = {
+        0: [SideTask("failing", fail), SideTask("resting", rest)],
+        1: [side_program("one", ["sleep", "60"])],
+    }
     both = train(side_tasks=tasks, expected=alone.timeline)
     assert both.losses == alone.losses
     failing, *resting = both.side_tasks
