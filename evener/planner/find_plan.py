@@ -6,6 +6,7 @@ from types import MappingProxyType
 from evener.cost.profile import Profile
 from evener.errors import UsageError
 from evener.planner.adaptis.plan_adaptis import plan_adaptis
+from evener.planner.exact.plan_exact import plan_exact
 from evener.planner.joint.plan_joint import plan_joint
 from evener.planner.problem import Planner, Problem, Progress
 from evener.planner.result import PlanResult
@@ -17,7 +18,13 @@ from evener.spec.job import JobSpec
 from evener.spec.model import ModelSpec
 
 PLANNERS: Mapping[str, Planner] = MappingProxyType(
-    {"sweep": plan_sweep, "joint": plan_joint, "adaptis": plan_adaptis, "uniform": plan_uniform}
+    {
+        "sweep": plan_sweep,
+        "joint": plan_joint,
+        "exact": plan_exact,
+        "adaptis": plan_adaptis,
+        "uniform": plan_uniform,
+    }
 )
 """Every planner by name. A new one is a new file and one line here."""
 

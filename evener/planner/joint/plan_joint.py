@@ -5,26 +5,22 @@ moves boundaries, stages and what workers prefer together; see ``state`` and ``m
 """
 
 import time
-from collections.abc import Iterator
 from dataclasses import dataclass, field
-
-import numpy as np
 
 from evener.errors import PlanInfeasible
 from evener.planner.bound import lower_bound
-from evener.planner.candidate import Candidate, Evaluated, Shape
+from evener.planner.candidate import Candidate, Evaluated
+from evener.planner.exact.plan_exact import is_tiny, prove
 from evener.planner.joint.orders import Orders, partition_of, schedule_of
 from evener.planner.joint.registered import registered_plans
 from evener.planner.joint.search import Search
+from evener.planner.joint.shapes import chains
 from evener.planner.joint.starts import most_stages, starts, state_of
 from evener.planner.joint.state import State
-from evener.planner.joint.world import World, world_of
+from evener.planner.joint.world import World, lower_caps, world_of
 from evener.planner.problem import Problem, Progress
 from evener.planner.result import PlanResult, Status
 from evener.planner.stop import StoppingCriterion
-from evener.planner.sweep import replica_counts
-from evener.schedules import ScheduleShape
-from evener.schedules.adaptis_greedy import ADAPTIS_GREEDY
 
 _PARTS = 1000
 
@@ -54,7 +50,9 @@ class JointPlanner:
         Raises PlanInfeasible if no start of the search fits into memory.
         """
         start_s = time.monotonic()
-        shapes = list(_candidates(problem, one_pipeline=self.one_pipeline))
+        shapes = list(chains(problem, one_pipeline=self.one_pipeline))
+        if is_tiny(shapes):
+            return prove(problem, shapes, stop=stop, progress=progress)
         bound_ns = lower_bound(*(each.instance for each in shapes)).step_ns
         hunt = _Hunt(problem, stop, seed, progress, bound_ns)
         # Half of the effort decides between the shapes, if there are several.
@@ -123,19 +121,13 @@ class _Hunt:
         return min(self.found, key=lambda pair: (pair[1].step_ns, max(pair[1].outcome.peak_bytes)))
 
     def _keep(self, candidate: Candidate, world: World, lists: Orders) -> bool:
-        """Whether the simulator has room for it too; if not, the world gets less.
-
-        Received messages that wait are in the simulator's memory only.
-        """
+        """Whether the simulator has room for it too; if not, the world gets less."""
         schedule = schedule_of(lists, candidate.shape.schedule.num_microbatches)
         evaluated = candidate.judge(partition_of(lists), schedule)
         if not evaluated.over:
             self.found.append((candidate, evaluated))
             return True
-        num_workers = len(world.cap_bytes)
-        peaks = np.array(evaluated.outcome.peak_bytes[:num_workers])
-        caps = np.array(candidate.cap_bytes[:num_workers])
-        world.cap_bytes[:] -= max(0, int((peaks - caps).max()))
+        lower_caps(world, candidate, evaluated)
         return False
 
     def _told(self, share: float, best_ns: int) -> bool:
@@ -150,16 +142,6 @@ def _begin(world: World, plan: Evaluated) -> State:
     """A start with the partition and the placement of a plan."""
     workers = [group[0] for group in plan.schedule.workers_of_stage]
     return state_of(world, plan.partition, workers)
-
-
-def _candidates(problem: Problem, *, one_pipeline: bool) -> Iterator[Candidate]:
-    """Every microbatch size with every number of replicas, or with one."""
-    num_devices = len(problem.cluster.devices)
-    for size in problem.microbatch_sizes:
-        for replicas in [1] if one_pipeline else replica_counts(problem, size):
-            num_microbatches = problem.job.num_sequences // size // replicas
-            sizes = ScheduleShape(num_devices // replicas, num_microbatches)
-            yield Candidate(problem, Shape(ADAPTIS_GREEDY, sizes, size, replicas))
 
 
 _TOO_LARGE = (

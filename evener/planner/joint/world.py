@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from evener.cost.memory import model_state_bytes
 from evener.cost.network import transfer_ns
-from evener.planner.candidate import Candidate
+from evener.planner.candidate import Candidate, Evaluated
 
 Int = NDArray[np.int64]
 
@@ -139,6 +139,14 @@ def world_of(candidate: Candidate) -> World:
     if everything_bytes <= world.cap_bytes.min():
         world.cap_bytes[:] = NEVER  # what cannot be reached need not be looked at
     return world
+
+
+def lower_caps(world: World, candidate: Candidate, found: Evaluated) -> None:
+    """By what the simulator holds more: received messages that wait are in its memory only."""
+    num_workers = len(world.cap_bytes)
+    peaks = np.array(found.outcome.peak_bytes[:num_workers])
+    caps = np.array(candidate.cap_bytes[:num_workers])
+    world.cap_bytes[:] -= max(0, int((peaks - caps).max()))
 
 
 def _links(candidate: Candidate, num_workers: int) -> tuple[Int, Int]:
