@@ -1,6 +1,5 @@
 """CP-SAT (OR-Tools), loaded when it is first needed, that can be told to stop."""
 
-import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass
@@ -11,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from ortools.sat.python.cp_model import CpModel, CpSolver, IntVar
 
-MOST_THREADS = 2
+NUM_THREADS = 2
+"""Of every solve: what it finds depends on them, and must not on the machine."""
 
 _LOOK_S = 0.05
 """How often it is asked whether to stop."""
@@ -27,7 +27,6 @@ def cp_sat() -> Any:
 class Solved:
     """What a solve came to.
 
-    values: of the variables of the best solution; None if there is none.
     bound: no solution has a smaller objective; None if there is no solution at all.
     """
 
@@ -41,20 +40,18 @@ class Solved:
 
 
 def minimized(
-    model: "CpModel", *, stop: Callable[[], bool], seconds: float | None = None, seed: int = 0
+    model: "CpModel", *, stop: Callable[[], bool], seconds: float | None = None
 ) -> Solved:
     """Solve a model that has an objective.
 
     stop: asked many times a second; True ends the solve with the best solution so far.
-    seconds: limit on the time that it takes.
-
-    The same model and seed have the same answer if nothing ends the solve early.
+    seconds: limit on the time that it takes. Without one, the same model has the same answer, as
+        long as it is not stopped; with one, threads race, which is faster.
     """
     module = cp_sat()
     solver: CpSolver = module.CpSolver()
-    solver.parameters.num_workers = min(MOST_THREADS, os.cpu_count() or 1)
-    solver.parameters.random_seed = seed
-    solver.parameters.interleave_search = True  # the same steps on however busy a machine
+    solver.parameters.num_workers = NUM_THREADS
+    solver.parameters.interleave_search = seconds is None
     if seconds is not None:
         solver.parameters.max_time_in_seconds = seconds
     with ThreadPoolExecutor(max_workers=1) as pool:

@@ -48,14 +48,14 @@ def test_stop_gives_the_best_so_far(problem):
 
 
 def test_a_plan_as_fast_as_the_bound_ends_the_search(make_problem):
-    # two replicas of one worker have no bubble: 2 microbatches of 3 x 10 each
-    result = _plan(make_problem([5, 5], num_workers=2, num_sequences=4), num_actions=10**12)
-    assert (result.objective_ns, result.status) == (60, Status.OPTIMAL)
+    # two replicas of one worker have no bubble: 2 microbatches of 3 x 70 each
+    result = _plan(make_problem([5] * 14, num_workers=2, num_sequences=4), num_actions=10**12)
+    assert (result.objective_ns, result.status) == (420, Status.OPTIMAL)
 
 
 def test_nothing_fits(make_problem):
     problem = make_problem(
-        [1, 1], num_workers=2, num_sequences=2, activation_bytes=100, memory_cap_bytes=150
+        [1] * 10, num_workers=2, num_sequences=4, activation_bytes=100, memory_cap_bytes=150
     )
     with pytest.raises(PlanInfeasible) as caught:
         _plan(problem)
