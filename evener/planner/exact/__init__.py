@@ -1,0 +1,1 @@
+"""Proofs and improvements by constraint programming (CP-SAT)."""
