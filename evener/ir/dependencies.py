@@ -8,6 +8,7 @@ by worker, list order).  Two things are added to the table:
 - A worker's list order already says that one compute action follows another.
 """
 
+from bisect import bisect_left
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import TypeAlias
@@ -90,9 +91,11 @@ class _Resolver:
         self.position: dict[Kind, dict[tuple[int, int | None, int | None], int]] = {
             kind: {} for kind in Kind
         }
-        # Actions on a whole stage per (worker, kind); the last action per (worker, kind, stage,
-        # update).
+        # Actions on a whole stage per (worker, kind), and of these per update, or stage where an
+        # action comes again and again; the last action per (worker, kind, stage, update).
         self.listed: dict[tuple[int, Kind], list[int]] = {}
+        self.of_update: dict[tuple[int, Kind, int | None], list[int]] = {}
+        self.of_stage: dict[tuple[int, Kind, int], list[int]] = {}
         self.last: dict[tuple[int, Kind, int, int], int] = {}
         self.missing: list[Missing] = []
         self._index()
@@ -106,7 +109,7 @@ class _Resolver:
             self.actions += actions
             self.worker_of += [worker] * len(actions)
             for index, action in enumerate(actions, start=first):
-                stage, kind, microbatch, token_slice, _, _ = action
+                stage, kind, microbatch, token_slice, peer, _ = action
                 if not 0 <= stage < self.schedule.num_stages:
                     self._miss(index, f"{action}: stages are 0 to {self.schedule.num_stages - 1}")
                 self.position[kind].setdefault((stage, microbatch, token_slice), index)
@@ -114,6 +117,9 @@ class _Resolver:
                 self.last[worker, kind, stage, update] = index
                 if RULES[kind].whole_stage:
                     self.listed.setdefault((worker, kind), []).append(index)
+                    self.of_update.setdefault((worker, kind, microbatch), []).append(index)
+                    if peer is None:
+                        self.of_stage.setdefault((worker, kind, stage), []).append(index)
 
     def _match_messages(self) -> tuple[list[int], dict[Link, int]]:
         sends: dict[Link, int] = {}
@@ -279,19 +285,14 @@ class _Resolver:
             return ()
         (wanted,) = need.kinds
         by = self.worker_of[index] if wanted is Kind.SHARE else holders[0]
-        return [
-            j
-            for j in self.listed.get((by, wanted), [])
-            if self.actions[j].stage == stage and self.actions[j].microbatch == update
-        ]
+        listed = self.of_update.get((by, wanted, update), [])
+        return [j for j in listed if self.actions[j].stage == stage]
 
     def _stands_for(self, index: int, need: Need) -> bool:
         """Whether the worker lists the action that ends a need, of the stage itself."""
         if need.until is None:
             return False
-        stage = self.actions[index].stage
-        listed = self.listed.get((self.worker_of[index], need.until), [])
-        return any(self.actions[j].stage == stage and self.actions[j].peer is None for j in listed)
+        return (self.worker_of[index], need.until, self.actions[index].stage) in self.of_stage
 
     def _holders(self, stage: int) -> tuple[int, ...]:
         inside = 0 <= stage < self.schedule.num_stages
@@ -301,11 +302,11 @@ class _Resolver:
         """Those of the update; of an action that comes again (GATHER), the last one before."""
         stage, _, update, _, _, _ = self.actions[index]
         (kind,) = need.kinds
-        listed = self.listed.get((self.worker_of[index], kind), [])
+        worker = self.worker_of[index]
         if kind is Kind.GATHER:
-            own = [j for j in listed if self.actions[j].stage == stage]
-            return own and (max((j for j in own if j < index), default=own[0]),)
-        of_update = [j for j in listed if self.actions[j].microbatch == update]
+            own = self.of_stage.get((worker, kind, stage), [])
+            return own and (own[max(0, bisect_left(own, index) - 1)],)
+        of_update = self.of_update.get((worker, kind, update), [])
         if need.where is Where.EVERY_STAGE:
             return of_update
         return [j for j in of_update if stage in (self.actions[j].stage, self.actions[j].peer)]

@@ -40,6 +40,7 @@ def plan_sweep(
     """
     del seed  # nothing here is random
     start_s = time.monotonic()
+    stop(None)  # a limit on time counts from here
     sweep = _Sweep(problem, stop, progress, _lower_bound_ns(problem))
     sweep.try_all()
     if not sweep.found:
@@ -153,7 +154,8 @@ class _Sweep:
 
     def _should_stop(self) -> bool:
         """Never before there is an answer."""
-        self.stopped = bool(self.found) and (self.stopped or self.stop(self._best_ns()))
+        asked = self.stop(self._best_ns())
+        self.stopped = bool(self.found) and (self.stopped or asked)
         return self.stopped
 
 

@@ -1,8 +1,10 @@
 """What waits for what, found from the table of rules."""
 
-from evener.ir.dependencies import resolve
+from evener.ir.dependencies import _Resolver, resolve
+from evener.ir.passes import lower
 from evener.ir.schedule import Schedule
 from evener.ir.text import parse_action
+from evener.schedules import SCHEDULES, ScheduleShape
 
 
 def schedule(*rows: str, num_stages: int = 2, edges: str = "", num_slices: int = 1) -> Schedule:
@@ -148,3 +150,27 @@ def test_every_gap_is_named() -> None:
         "worker 3: 1F7 needs 0F7, which no worker runs: add it",
         "worker 3: 5SEND_F7 needs 5F7, which no worker runs: add it",
     ]
+
+
+class Counted(list):
+    """A list that counts how often one of its entries is looked at."""
+
+    looks = 0
+
+    def __getitem__(self, index):
+        Counted.looks += 1
+        return super().__getitem__(index)
+
+
+def looks_at_actions(num_updates: int) -> int:
+    """While the needs of two workers with that many updates are found."""
+    resolver = _Resolver(lower(SCHEDULES["amdp_2"](ScheduleShape(2, 4, num_updates=num_updates))))
+    resolver.actions = Counted(resolver.actions)
+    Counted.looks = 0
+    resolver.run()
+    return Counted.looks
+
+
+def test_the_needs_of_twice_as_many_updates_take_twice_as_long() -> None:
+    # The ends of the list differ; a search through all updates for each would make it four times.
+    assert looks_at_actions(64) <= 2.2 * looks_at_actions(32)

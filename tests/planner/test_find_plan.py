@@ -126,6 +126,25 @@ def test_stop_gives_the_best_so_far(make_problem):
     assert result.stats["simulated"] == 1
 
 
+def test_a_limit_is_asked_for_before_and_between_plans_and_kept(make_problem, monkeypatch):
+    problem = make_problem([3, 1, 4, 1, 5, 9, 2, 6], num_workers=4, num_sequences=8)
+    events, evaluate = [], Candidate.evaluate
+
+    def counted(candidate, partition):
+        events.append("plan")
+        return evaluate(candidate, partition)
+
+    def stop(best_ns):
+        events.append("ask")
+        return events.count("ask") > 6
+
+    monkeypatch.setattr(Candidate, "evaluate", counted)
+    assert _solve(problem, stop=stop).status is Status.STOPPED
+    # The clock starts with the first question. Every plan follows one, until it says stop.
+    assert events[:12] == ["ask", *["ask", "plan"] * 5, "ask"]
+    assert events.count("plan") == 5
+
+
 def test_progress_counts_to_its_end(make_problem):
     told = []
     _solve(
