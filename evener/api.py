@@ -51,6 +51,8 @@ def measure(
 ) -> Profile:
     """Measure every kind of layer and the links on the devices of ``cluster``.
 
+    Where the job cuts slices, they are measured behind their context, too.
+
     Every device is measured at the same time by a process of its own, so that they meet each
     other's contention as in a run.  Under torchrun this process is one of them; otherwise one
     process per device is forked here, which works for devices that are CPU workers.
@@ -94,7 +96,13 @@ class _Measurement:
         from evener.executor.failure import Progress
         from evener.executor.shared_memory import connect
         from evener.executor.watch import Watch
-        from evener.profiler import MeasureOptions, measure_links, measure_model, typical_links
+        from evener.profiler import (
+            MeasureOptions,
+            measure_links,
+            measure_model,
+            slice_latencies,
+            typical_links,
+        )
 
         device, is_first = device_of(rank), rank.index == 0
         types = {name: self.cluster.device(name).type for name in self.cluster.devices}
@@ -117,6 +125,16 @@ class _Measurement:
                 options=options,
                 peers=transport,
             )
+            if self.job.slices > 1:
+                latencies = slice_latencies(
+                    self.model,
+                    self.job,
+                    self.microbatch_sizes,
+                    source=self.source,
+                    options=options,
+                    peers=transport,
+                )
+                profile = profile.model_copy(update={"slice_latencies": latencies})
             links = measure_links(
                 transport, names, pairs=pairs, device=device, progress=self._tell("links", is_first)
             )

@@ -20,7 +20,7 @@ from evener.cli.inputs import (
     whole_number,
     whole_numbers,
 )
-from evener.cli.output import print_json, print_text, require_writable, writing
+from evener.cli.output import print_json, print_text, progress_bar, require_writable, writing
 from evener.cli.parser import Verbs, add_verb
 from evener.cli.shapes import add_times, in_unit, number_from_flag, times_flag, times_from_flags
 from evener.cost.profile import Profile
@@ -101,7 +101,15 @@ def run(options: argparse.Namespace) -> int:
         parts = math.lcm(*chunks) * num_slices
         world, ticks = _equal_world(options, parts, max(chunks), num_slices)
         units = Units(parts, ticks)
-    found = compare(world, chunks=chunks, num_slices=num_slices)
+    with progress_bar("comparing", quiet=options.json) as bar:
+        found = compare(
+            world,
+            chunks=chunks,
+            num_slices=num_slices,
+            progress=lambda done, total, _: bar.update(
+                bar.task_ids[0], completed=done, total=total
+            ),
+        )
     measures = measures_of(found) if units is None else units.measures()
     if options.out is not None:
         title = f"Schedules for {world.num_workers} workers, {world.num_microbatches} microbatches"

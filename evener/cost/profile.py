@@ -95,6 +95,28 @@ class LinkCost(_Record):
     bytes_per_s: Rate
 
 
+class SliceLatency(_Record):
+    """How long all layers of the model together take on slices of a sequence, behind their context.
+
+    latency_ns: forward and backward of the slice between two boundaries of equal parts of the
+    sequence: row ``first``, then for each ``last`` behind it.
+    device_type: where it was measured; the profile's device type if left out.
+    """
+
+    microbatch_size: Annotated[int, Field(ge=1)]
+    sequence_length: Annotated[int, Field(ge=1)]
+    latency_ns: tuple[tuple[Count, ...], ...]
+    device_type: Name | None = None
+
+    @model_validator(mode="after")
+    def _is_triangle(self) -> "SliceLatency":
+        num_parts = len(self.latency_ns)
+        wanted = list(range(num_parts, 0, -1))
+        if not 1 <= num_parts <= self.sequence_length or list(map(len, self.latency_ns)) != wanted:
+            raise ValueError(_no_triangle(num_parts, self.sequence_length))
+        return self
+
+
 class LayerKey(NamedTuple):
     """What a layer's cost is looked up by."""
 
@@ -118,6 +140,7 @@ class Profile(_Record):
     dtype: of parameters and activations, such as "float32".
     step_ns_per_parameter_byte: time of the optimizer step.
     overhead_ns: what the executor adds to every compute action.
+    slice_latencies: where the job cuts slices, what they were measured to take.
     """
 
     version: Literal[1] = 1
@@ -130,6 +153,7 @@ class Profile(_Record):
     links: tuple[LinkCost, ...] = ()
     step_ns_per_parameter_byte: Ratio = 0.0
     overhead_ns: Count = 0
+    slice_latencies: tuple[SliceLatency, ...] = ()
 
     @model_validator(mode="after")
     def _each_once(self) -> "Profile":
@@ -154,6 +178,17 @@ class Profile(_Record):
     def by_key(self) -> dict[LayerKey, LayerCost]:
         """The layer costs by what they are looked up by."""
         return dict(zip(self._keys, self.layers, strict=True))
+
+    def slice_latency(
+        self, device_type: str, *, microbatch_size: int, sequence_length: int
+    ) -> SliceLatency | None:
+        """What slices were measured to take; None if they were not."""
+        wanted = (device_type, microbatch_size, sequence_length)
+        for each in self.slice_latencies:
+            own_type = each.device_type or self.device_type
+            if (own_type, each.microbatch_size, each.sequence_length) == wanted:
+                return each
+        return None
 
     @property
     def unsteady(self) -> str | None:
@@ -198,6 +233,13 @@ class Profile(_Record):
         except ValidationError as error:
             found = complaints(error, cls, values, file=str(path), lines={})
             raise ProfileError(_FILE.header(path), list(map(str, found))) from None
+
+
+def _no_triangle(num_parts: int, sequence_length: int) -> str:
+    return (
+        f"{num_parts} rows do not tell the slices of {num_parts} equal parts of {sequence_length} "
+        f"tokens; give as many rows as parts, of {num_parts} numbers and one less in each"
+    )
 
 
 def _not_measured(key: LayerKey, profile: Profile) -> str:

@@ -24,7 +24,7 @@ from evener.planner.candidate import Candidate, Shape
 from evener.planner.freezing.plan_freezing import plan_freezing
 from evener.planner.freezing.times import frozen_costs, least_ns
 from evener.planner.pipeline_times import pipeline_times
-from evener.planner.problem import Problem
+from evener.planner.problem import Problem, Progress, tell_nobody
 from evener.planner.side_work import fill_bubbles, units_of_job
 from evener.planner.slicing.of_problem import slice_tokens
 from evener.planner.sweep import balanced
@@ -168,23 +168,29 @@ def compare(
     chunks: Sequence[int] = CHUNKS,
     num_slices: int = 1,
     schedules: Mapping[str, ScheduleEntry] = SCHEDULES,
+    progress: Progress = tell_nobody,
 ) -> Comparison:
     """Simulate every schedule with each number of stages per worker that it accepts.
 
     chunks: the numbers of stages per worker to try.
     num_slices: into how many slices those schedules cut a microbatch that do; 1 leaves them out.
+    progress: told about schedules in all their shapes.
     """
     compared: list[ComparedSchedule] = []
     refused: list[RefusedSchedule] = []
     entries = offered(schedules.values(), asynchronous=world.num_updates > 1)
-    for entry in entries:
-        if entry.slicer is not None and num_slices == 1:
-            continue
-        for shape in _shapes(world, entry, chunks, num_slices):
-            try:
-                compared.append(_compared(world, entry, shape))
-            except (ScheduleError, PlanInfeasible) as error:
-                refused.append(RefusedSchedule(entry, shape, _reason(entry, error)))
+    tried = [
+        (entry, shape)
+        for entry in entries
+        if entry.slicer is None or num_slices > 1
+        for shape in _shapes(world, entry, chunks, num_slices)
+    ]
+    for done, (entry, shape) in enumerate(tried, start=1):
+        try:
+            compared.append(_compared(world, entry, shape))
+        except (ScheduleError, PlanInfeasible) as error:
+            refused.append(RefusedSchedule(entry, shape, _reason(entry, error)))
+        progress(done, len(tried), min((each.step_ns for each in compared), default=None))
     return Comparison(
         tuple(sorted(compared, key=lambda schedule: schedule.step_ns)),
         tuple(refused),

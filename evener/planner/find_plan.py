@@ -8,7 +8,7 @@ from evener.errors import UsageError
 from evener.planner.adaptis.plan_adaptis import plan_adaptis
 from evener.planner.exact.plan_exact import plan_exact
 from evener.planner.joint.plan_joint import plan_joint
-from evener.planner.problem import Planner, Problem, Progress
+from evener.planner.problem import Planner, Problem, Progress, tell_nobody
 from evener.planner.result import PlanResult
 from evener.planner.stop import NeverStop, StoppingCriterion
 from evener.planner.sweep import plan_sweep
@@ -54,12 +54,8 @@ def find_plan(
         Problem(model, cluster, job, profile),
         stop=stop or NeverStop(),
         seed=seed,
-        progress=progress or _tell_nobody,
+        progress=progress or tell_nobody,
     )
-
-
-def _tell_nobody(done: int, total: int, best_ns: int | None) -> None:
-    del done, total, best_ns
 
 
 def _unknown_planner(name: str) -> str:

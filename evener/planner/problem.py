@@ -27,6 +27,11 @@ Progress = Callable[[int, int, int | None], None]
 """Told (candidates done, candidates in all, best step so far in nanoseconds)."""
 
 
+def tell_nobody(done: int, total: int, best_ns: int | None) -> None:
+    """No progress is shown."""
+    del done, total, best_ns
+
+
 @dataclass(frozen=True)
 class Problem:
     """One planning problem.

@@ -6,6 +6,8 @@ context and fits how context adds to them; here every slice is run behind its co
 
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
 from itertools import combinations
 from typing import Any
 
@@ -14,6 +16,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from evener.cost.profile import SliceLatency
+from evener.errors import UsageError
 from evener.modules.keyed_rng import KeyedGenerators
 from evener.modules.layers import LayerSource
 from evener.modules.slice_context import Past, SliceContext
@@ -23,11 +27,15 @@ from evener.modules.values import Microbatch, Value, flatten, is_differentiable
 from evener.planner.slicing.work import boundaries
 from evener.profiler.bench import Bench
 from evener.profiler.measure import bench_of
-from evener.profiler.options import MeasureOptions
+from evener.profiler.options import FEWEST_ROUNDS, MeasureOptions
+from evener.profiler.peers import Alone, Peers
 from evener.profiler.probe import Probe
 from evener.profiler.timing import Stopwatch, median_ns, one_thread, stopwatch
 from evener.spec.job import JobSpec
 from evener.spec.model import ModelSpec
+
+_MOST_PARTS = 16
+"""Equal parts of a sequence, for a table of 136 slices."""
 
 
 def measure_slice_latency(
@@ -53,6 +61,46 @@ def measure_slice_latency(
     bench = bench_of(model, job, [microbatch_size], source=source, options=options)
     with one_thread(options.device), KeyedGenerators(options.device).preserved():
         return slice_latency(bench, microbatch_size, num_units, stopwatch(options.device))
+
+
+def slice_latencies(
+    model: ModelSpec,
+    job: JobSpec,
+    microbatch_sizes: Sequence[int],
+    *,
+    source: LayerSource | nn.Module | Sequence[nn.Module] | None = None,
+    options: MeasureOptions | None = None,
+    peers: Peers | None = None,
+) -> tuple[SliceLatency, ...]:
+    """What a profile says of slices, for all microbatch sizes; see ``measure_model`` for the rest.
+
+    Times are medians over the workers of the first one's type.  Nothing is said of models whose
+    layers need whole sequences.
+    """
+    options = MeasureOptions() if options is None else options
+    options = replace(options, rounds=FEWEST_ROUNDS, warm_up_rounds=1)
+    peers = Alone() if peers is None else peers
+    num_parts = min(_MOST_PARTS, job.sequence_length)
+    found = []
+    for size in microbatch_sizes:
+        measured = partial(measure_slice_latency, model, job, source=source, options=options)
+        try:
+            table = measured(microbatch_size=size, num_units=num_parts)
+        except UsageError:  # such as layers that need whole sequences; the planner says which
+            return ()
+        told = peers.gather((options.device_type, table))
+        alike = [own for device_type, own in told if device_type == told[0][0]]
+        times_ns = np.median(np.stack(alike), axis=0).astype(np.int64)
+        rows = tuple(tuple(times_ns[i, i + 1 :].tolist()) for i in range(num_parts))
+        found.append(
+            SliceLatency(
+                microbatch_size=size,
+                sequence_length=job.sequence_length,
+                latency_ns=rows,
+                device_type=told[0][0],
+            )
+        )
+    return tuple(found)
 
 
 def slice_latency(

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from evener.cost.profile import LayerCost, LayerKey, LinkCost, Profile
+from evener.cost.profile import LayerCost, LayerKey, LinkCost, Profile, SliceLatency
 from evener.errors import ProfileError
 
 
@@ -143,3 +143,23 @@ def test_times_that_varied_much_are_called_so():
         " it is not"
     )
     assert profile(layer("mlp", spread=0.05)).unsteady is None
+
+
+def test_latencies_of_slices_are_found_by_what_was_measured(tmp_path: Path) -> None:
+    rows = ((5, 8, 10), (4, 6), (3,))
+    slices = SliceLatency(microbatch_size=2, sequence_length=64, latency_ns=rows, device_type="gpu")
+    saved = profile(layer("mlp")).model_copy(update={"slice_latencies": (slices,)})
+    saved.save(tmp_path / "profile.json")
+    loaded = Profile.load(tmp_path / "profile.json")
+    assert loaded.slice_latency("gpu", microbatch_size=2, sequence_length=64) == slices
+    assert loaded.slice_latency("cpu", microbatch_size=2, sequence_length=64) is None
+    assert loaded.slice_latency("gpu", microbatch_size=1, sequence_length=64) is None
+
+
+def test_latencies_of_slices_are_a_triangle() -> None:
+    with pytest.raises(ValidationError) as caught:
+        SliceLatency(microbatch_size=2, sequence_length=64, latency_ns=((5, 8), (4, 6)))
+    assert (
+        "2 rows do not tell the slices of 2 equal parts of 64 tokens; give as many rows as parts, "
+        "of 2 numbers and one less in each"
+    ) in str(caught.value)

@@ -38,6 +38,16 @@ def test_what_a_row_says():
     assert (row.num_messages, row.message_bytes, row.num_reduces) == (4, 0, 0)
 
 
+def test_progress_counts_the_schedules_with_those_that_are_refused():
+    told = []
+    entries = _entries("gpipe", "zb_v", "seq1f1b")
+    world = EqualWorld(2, 4, StageTimes(1, 1, 1))
+    compare(world, schedules=entries, num_slices=2, progress=lambda *news: told.append(news))
+    # GPipe and Seq1F1B with one stage per worker, ZB-V with two.
+    assert [news[:2] for news in told] == [(1, 3), (2, 3), (3, 3)]
+    assert all(news[2] is not None for news in told)
+
+
 def test_a_stage_on_two_workers_costs_a_sum_of_gradients():
     (row,) = compare(WORLD, chunks=(1,), schedules=_entries("chimera")).compared
     # each microbatch starts at its own end, nobody waits: 2 x 6

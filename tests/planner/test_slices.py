@@ -5,12 +5,14 @@ from dataclasses import replace
 import pytest
 
 from evener import api
+from evener.cost.profile import SliceLatency
 from evener.errors import PlanError, UsageError
 from evener.ir.plan import Plan
 from evener.planner.compare import PlannedWorld, compare
 from evener.planner.find_plan import find_plan
 from evener.planner.problem import Problem
-from evener.schedules import SCHEDULES
+from evener.planner.slicing.of_problem import slice_tokens
+from evener.schedules import SCHEDULES, ScheduleShape
 from evener.spec.model import ModelSpec
 
 
@@ -100,3 +102,19 @@ def test_memory_caps_count_slices(make_problem):
     result = solve(problem)
     assert result.best.slice_tokens is not None
     assert max(result.best.predicted.peak_bytes) <= 160
+
+
+def test_terapipe_cuts_by_what_was_measured(problem):
+    shape = ScheduleShape(4, 1, num_slices=4)
+    # Shared out, a token takes 3 x 40 / 4 for each of 4 layers on 4 stages: the more cuts the less.
+    assert slice_tokens(problem, shape, "terapipe", microbatch_size=1) == (1, 1, 1, 1)
+    # Measured in halves: two take (80 + 40) / 4 + 3 x 80 / 4 = 90, one 4 x 400 / 4.
+    rows = ((80, 400), (40,))
+    latency = SliceLatency(microbatch_size=1, sequence_length=4, latency_ns=rows)
+    profile = problem.profile.model_copy(update={"slice_latencies": (latency,)})
+    measured = replace(problem, profile=profile)
+    assert slice_tokens(measured, shape, "terapipe", microbatch_size=1) == (2, 2)
+    # With 200 for every action two take 420 + 410 + 3 x 420 = 2090, one 4 x 500.
+    profile = profile.model_copy(update={"overhead_ns": 200})
+    dear = replace(problem, profile=profile)
+    assert slice_tokens(dear, shape, "terapipe", microbatch_size=1) == (4,)

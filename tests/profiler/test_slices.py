@@ -10,7 +10,11 @@ from evener.errors import UsageError
 from evener.planner.slicing.terapipe import slices_from_table
 from evener.profiler.measure import bench_of
 from evener.profiler.options import MeasureOptions
-from evener.profiler.slices import measure_slice_latency, slice_latency
+from evener.profiler.slices import (
+    measure_slice_latency,
+    slice_latencies,
+    slice_latency,
+)
 from evener.spec.job import JobSpec
 from evener.spec.layers import MambaSpec
 from evener.spec.model import ModelSpec
@@ -54,6 +58,18 @@ def test_a_measured_table_cuts_a_sequence(model: ModelSpec, job: JobSpec) -> Non
         most_slices=2,
     )
     assert sum(lengths) == job.sequence_length
+
+
+def test_a_profile_is_told_a_triangle(model: ModelSpec, job: JobSpec) -> None:
+    found = slice_latencies(model, job, [1, 2], options=FEW)
+    assert [each.microbatch_size for each in found] == [1, 2]
+    # 4 tokens are 4 parts.
+    assert [list(map(len, each.latency_ns)) for each in found] == [[4, 3, 2, 1]] * 2
+    assert all(time_ns > 0 for each in found for row in each.latency_ns for time_ns in row)
+    mamba = MambaSpec(num_heads=2, head_dim=4, state_size=2)
+    layers = model.layer_configs | {"attention": mamba}
+    whole = ModelSpec(**{**dict(model), "layer_configs": layers})
+    assert slice_latencies(whole, job, [1], options=FEW) == ()
 
 
 def test_layers_that_need_whole_sequences_are_refused(model: ModelSpec, job: JobSpec) -> None:

@@ -3,6 +3,9 @@
 from collections import Counter
 from functools import cache
 
+import numpy as np
+from numpy.typing import NDArray
+
 from evener.cost.flops import SliceFlops, slice_flops
 from evener.planner.problem import Problem
 from evener.planner.slicing.registry import SLICERS
@@ -59,4 +62,25 @@ def _slice_work(problem: Problem, shape: ScheduleShape, microbatch_size: int) ->
         num_microbatches=shape.num_microbatches,
         flops=flops,
         latency_ns=latency_ns,
+        measured_ns=_measured_ns(problem, shape, microbatch_size),
     )
+
+
+def _measured_ns(
+    problem: Problem, shape: ScheduleShape, microbatch_size: int
+) -> NDArray[np.int64] | None:
+    """On one of equal stages, with what an action costs besides, as in ``latency_ns``."""
+    found = problem.profile.slice_latency(
+        problem.device_types[0],
+        microbatch_size=microbatch_size,
+        sequence_length=problem.job.sequence_length,
+    )
+    if found is None:
+        return None
+    num_parts = len(found.latency_ns)
+    table = np.zeros((num_parts + 1, num_parts + 1), dtype=np.int64)
+    for first, row in enumerate(found.latency_ns):
+        table[first, first + 1 :] = row
+    table[np.triu_indices(num_parts + 1, 1)] //= shape.num_stages
+    table[np.triu_indices(num_parts + 1, 1)] += 2 * problem.profile.overhead_ns
+    return table

@@ -21,8 +21,17 @@ _MOST_UNITS = 64
 def terapipe_slices(work: SliceWork, num_slices: int) -> tuple[int, ...]:
     """The slices, as many as pay off, with the shortest step.
 
-    A sequence of more than 64 tokens can be cut between 64 equal parts.
+    A sequence of more than 64 tokens can be cut between 64 equal parts; where slices were measured,
+    between the parts that were.
     """
+    if work.measured_ns is not None:
+        return slices_from_table(
+            work.measured_ns,
+            num_tokens=work.num_tokens,
+            num_stages=work.num_stages,
+            num_microbatches=work.num_microbatches,
+            most_slices=num_slices,
+        )
     num_units = max(1, min(_MOST_UNITS, work.num_tokens // work.grid))
     ends = boundaries(work.num_tokens, num_units, grid=work.grid)
     latency_ns = np.zeros((len(ends), len(ends)), dtype=np.int64)

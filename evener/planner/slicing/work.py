@@ -4,6 +4,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
+import numpy as np
+from numpy.typing import NDArray
+
 
 @dataclass(frozen=True)
 class SliceWork:
@@ -14,6 +17,8 @@ class SliceWork:
     flops: (first token, number of tokens) -> operations of the model on such a slice.
     latency_ns: the same -> time of its forward and backward on one stage, what every action costs
         besides included.
+    measured_ns: int64[first, last], the same as measured, between the boundaries 0 to n of n equal
+        parts; None where nothing was.
     """
 
     num_tokens: int
@@ -22,6 +27,7 @@ class SliceWork:
     flops: Callable[[int, int], int]
     latency_ns: Callable[[int, int], int]
     grid: int = 1
+    measured_ns: NDArray[np.int64] | None = None
 
 
 def boundaries(num_tokens: int, num_units: int, *, grid: int = 1) -> list[int]:
