@@ -17,10 +17,18 @@ from evener.cli.inputs import (
     read_cluster,
     read_job,
     read_model,
+    shared_out,
     whole_number,
     whole_numbers,
 )
-from evener.cli.output import print_json, print_text, progress_bar, require_writable, writing
+from evener.cli.output import (
+    print_json,
+    print_text,
+    progress_bar,
+    require_writable,
+    warn,
+    writing,
+)
 from evener.cli.parser import Verbs, add_verb
 from evener.cli.shapes import add_times, in_unit, number_from_flag, times_flag, times_from_flags
 from evener.cost.profile import Profile
@@ -158,14 +166,10 @@ def _is_from_files(options: argparse.Namespace) -> bool:
 
 
 def _planned_world(options: argparse.Namespace) -> PlannedWorld:
-    return PlannedWorld(
-        Problem(
-            read_model(options.model),
-            read_cluster(options.cluster),
-            read_job(options.job),
-            Profile.load(options.profile),
-        )
-    )
+    job, profile = read_job(options.job), Profile.load(options.profile)
+    warn(shared_out(job, profile))
+    model, cluster = read_model(options.model), read_cluster(options.cluster)
+    return PlannedWorld(Problem(model, cluster, job, profile))
 
 
 def _equal_world(

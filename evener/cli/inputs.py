@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from decimal import Context, Decimal, InvalidOperation
 from pathlib import Path
 
+from evener.cost.profile import Profile
 from evener.errors import UsageError
 from evener.ir.plan import Plan
 from evener.spec import ClusterSpec, JobSpec, ModelSpec, load_toml
@@ -161,3 +162,14 @@ def require_ranks(num_workers: int, command: str) -> None:
     rank = os.environ.get("RANK", "not set")
     if not rank.isdecimal() or too_many_digits(rank) or int(rank) >= num_workers:
         raise UsageError(f"RANK is {rank}, but must be 0 to {num_workers - 1}; {way_out}")
+
+
+def shared_out(job: JobSpec, profile: Profile) -> str | None:
+    """A sentence, if slices are to be cut by times that were not measured."""
+    lengths = {each.sequence_length for each in profile.slice_latencies}
+    if job.slices == 1 or job.sequence_length in lengths:
+        return None
+    return (
+        "the profile has no times of slices, so TeraPipe cuts by those of whole microbatches, "
+        "shared out by operations; measure with slices in the job"
+    )

@@ -21,6 +21,7 @@ from evener.cli.inputs import (
     read_job,
     read_model,
     require_name,
+    shared_out,
 )
 from evener.cli.output import (
     print_json,
@@ -40,7 +41,6 @@ from evener.planner.find_plan import PLANNERS
 from evener.planner.problem import Problem
 from evener.planner.result import PlanResult
 from evener.planner.stop import MaxRuntime, NeverStop
-from evener.spec.job import JobSpec
 from evener.units import format_bytes, format_ns
 
 
@@ -87,7 +87,7 @@ def run(options: argparse.Namespace) -> int:
         )
         return 0
     warn(profile.unsteady)
-    warn(_shared_out(job, profile))
+    warn(shared_out(job, profile))
     stop = _StopOnInterrupt(NeverStop() if limit_s is None else MaxRuntime(limit_s))
     with stop, progress_bar("planning", quiet=options.json) as bar:
         result = find_plan(
@@ -111,17 +111,6 @@ def run(options: argparse.Namespace) -> int:
     else:
         _print_result(result)
     return 0
-
-
-def _shared_out(job: JobSpec, profile: Profile) -> str | None:
-    """A sentence, if slices are to be cut by times that were not measured."""
-    lengths = {each.sequence_length for each in profile.slice_latencies}
-    if job.slices == 1 or job.sequence_length in lengths:
-        return None
-    return (
-        "the profile has no times of slices, so TeraPipe cuts by those of whole microbatches, "
-        "shared out by operations; measure with slices in the job"
-    )
 
 
 class _StopOnInterrupt:

@@ -4,6 +4,8 @@ from pathlib import Path
 
 import pytest
 
+from evener.cost.profile import Profile, SliceLatency
+
 FILES = "--model model.toml --cluster cluster.toml --job job.toml --profile profile.json"
 
 
@@ -51,10 +53,28 @@ def test_schedules_of_slices_where_they_are_asked_for(call) -> None:
 def test_a_job_with_slices_compares_them(call, here: Path) -> None:
     with Path("job.toml").open("a") as file:
         file.write("slices = 2\n")
-    values = call(f"compare {FILES} --chunks 1 --json").json
-    assert {row["slices"] for row in values["schedules"]} == {1, 2}
-    planned = call(f"plan {FILES} --json").json["plan"]
-    assert planned["job"]["slices"] == 2
+    answer = call(f"compare {FILES} --chunks 1 --json")
+    assert {row["slices"] for row in answer.json["schedules"]} == {1, 2}
+    planned = call(f"plan {FILES} --json")
+    assert planned.json["plan"]["job"]["slices"] == 2
+    assert (
+        answer.err
+        == planned.err
+        == (
+            "evener: warning: the profile has no times of slices, so TeraPipe cuts by those of whole "
+            "microbatches, shared out by operations; measure with slices in the job\n"
+        )
+    )
+
+
+def test_measured_slices_are_not_shared_out(call, here: Path) -> None:
+    with Path("job.toml").open("a") as file:
+        file.write("slices = 2\n")
+    profile = Profile.load("profile.json")
+    # Two parts of the 8 tokens that sequences have.
+    latency = SliceLatency(microbatch_size=1, sequence_length=8, latency_ns=((5, 9), (6,)))
+    profile.model_copy(update={"slice_latencies": (latency,)}).save("profile.json")
+    assert call(f"plan {FILES} --json").err == ""
 
 
 def test_a_cap_moves_schedules_to_the_refused(call) -> None:

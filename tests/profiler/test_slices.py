@@ -66,15 +66,16 @@ def test_a_profile_is_told_a_triangle(model: ModelSpec, job: JobSpec) -> None:
     # 4 tokens are 4 parts.
     assert [list(map(len, each.latency_ns)) for each in found] == [[4, 3, 2, 1]] * 2
     assert all(time_ns > 0 for each in found for row in each.latency_ns for time_ns in row)
-    mamba = MambaSpec(num_heads=2, head_dim=4, state_size=2)
-    layers = model.layer_configs | {"attention": mamba}
-    whole = ModelSpec(**{**dict(model), "layer_configs": layers})
-    assert slice_latencies(whole, job, [1], options=FEW) == ()
+    assert slice_latencies(stateful(model), job, [1], options=FEW) == ()
+
+
+def stateful(model: ModelSpec) -> ModelSpec:
+    """The model with Mamba in place of attention."""
+    layers = model.layer_configs | {"attention": MambaSpec(num_heads=2, head_dim=4, state_size=2)}
+    facts = {name: getattr(model, name) for name in ModelSpec.model_fields}
+    return ModelSpec(**(facts | {"layer_configs": layers}))
 
 
 def test_layers_that_need_whole_sequences_are_refused(model: ModelSpec, job: JobSpec) -> None:
-    layers = model.layer_configs | {"attention": MambaSpec(num_heads=2, head_dim=4, state_size=2)}
-    facts = {name: getattr(model, name) for name in ModelSpec.model_fields}
-    stateful = ModelSpec(**(facts | {"layer_configs": layers}))
     with pytest.raises(UsageError, match="its state runs through all tokens of a sequence"):
-        measure_slice_latency(stateful, job, microbatch_size=1, num_units=2, options=FEW)
+        measure_slice_latency(stateful(model), job, microbatch_size=1, num_units=2, options=FEW)
