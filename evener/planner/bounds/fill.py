@@ -1,5 +1,7 @@
 """How long a pipeline takes to fill, and to drain where no work may wait."""
 
+from fractions import Fraction
+
 import numpy as np
 
 from evener.planner.bounds.instance import WHOLE, Instance, Times, quotient_up
@@ -32,7 +34,29 @@ def _idle_ns(instance: Instance, times_ns: Times) -> int:
     moments = np.unique(np.concatenate([start_ns.ravel(), end_ns.ravel()]))
     moments = moments[moments <= times_ns.sum()]
     done_ns = _total_since(start_ns, moments) - _total_since(end_ns, moments)
+    done_ns = np.minimum(done_ns, _most_held_ns(instance, times_ns))
     return int(arrival_ns.sum() + (_total_since(arrival_ns, moments) - done_ns).max())
+
+
+def _most_held_ns(instance: Instance, times_ns: Times) -> int:
+    """How much can have been done while all that was begun is still held: what holds least, first.
+
+    At the end, read backwards, it is what is left to do and held already.
+    """
+    most_ns = int(times_ns.sum()) * instance.num_microbatches
+    if instance.memory is None:
+        return most_ns
+    pairs = zip(times_ns.tolist(), instance.memory.held_bytes.tolist(), strict=True)
+    layers = [(own_ns, held_bytes) for own_ns, held_bytes in pairs if own_ns > 0]
+    layers.sort(key=lambda layer: Fraction(layer[1], layer[0]))
+    room_bytes, done_ns = max(0, instance.memory.room_bytes), 0
+    for own_ns, held_bytes in layers:
+        all_bytes = held_bytes * instance.num_microbatches
+        if all_bytes > room_bytes:
+            return done_ns + quotient_up(own_ns * room_bytes, held_bytes)
+        room_bytes -= all_bytes
+        done_ns += own_ns * instance.num_microbatches
+    return most_ns
 
 
 def _earliest_starts_ns(times_ns: Times, num_microbatches: int, copies: int) -> Times:

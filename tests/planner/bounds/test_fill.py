@@ -2,7 +2,10 @@
 
 from fractions import Fraction
 
+import numpy as np
+
 from evener.planner.bounds.fill import fill_ns
+from evener.planner.bounds.instance import Memory
 
 
 def test_one_microbatch_keeps_one_worker_busy(make_instance):
@@ -42,6 +45,29 @@ def test_messages_delay_all_workers_but_one(make_instance):
     # Two workers, one microbatch, F 1 + 1, message 5: the second waits 6.  Work 2: (2 + 6) / 2;
     # until 1, when layer 0 has ended, the first was busy.
     assert fill_ns(make_instance([1, 1], [0, 0], [0, 0], 2, 1, message_ns=5)) == 4 + 3
+
+
+def test_what_is_begun_early_has_to_be_held(make_instance):
+    # F 2 and 4, I 1 and 1, W 9 and 9, m = 4, 2 workers: work 104.  The second worker starts at 2.
+    # By 6 the first microbatch is through, and both have had time for 6 + 4, which layers allow.
+    # Layer 0 holds 3 bytes and layer 1 only 2, so 8 bytes allow for 4 x 4 of layer 1, and 5 bytes
+    # for 2.5 x 4 = 10.  With 2 bytes it is 4, and 6 are idle.
+    times = [2, 4], [1, 1], [9, 9]
+    step = {
+        room: fill_ns(make_instance(*times, 2, 4, memory=Memory(np.array([3, 2]), room)))
+        for room in (8, 5, 2)
+    }
+    assert step == {8: (104 + 2) // 2, 5: (104 + 2) // 2, 2: (104 + 8) // 2}
+
+
+def test_what_is_left_to_do_late_is_held_already(make_instance):
+    # Read backwards: F 1, I 2 and 4, nothing may wait.  2 bytes leave 4 of I in the last 6 + 4.
+    # Before, the second worker starts at 1, and 2 bytes leave 1 of F in the first 2 + 1.
+    memory = Memory(np.array([3, 2]), 2)
+    times = [1, 1], [2, 4], [0, 0]
+    early_ns, late_ns = 1 + 2, 2 + 6
+    step_ns = (4 * 8 + early_ns + late_ns + 1) // 2
+    assert fill_ns(make_instance(*times, 2, 4, memory=memory)) == step_ns
 
 
 def test_slices_prove_nothing(make_instance):
