@@ -4,7 +4,8 @@ import pytest
 
 from evener.planner.exact.timetable import Timetable
 from evener.planner.exact.windows import Effort, improve_orders, one_machine_ns
-from evener.planner.joint.judge import judge, new_bench
+from evener.planner.joint.bench import new_bench
+from evener.planner.joint.judge import judge
 from evener.planner.joint.orders import holds_too_much, new_deck, orders_of, play
 from evener.planner.joint.starts import most_stages, starts
 from evener.planner.joint.world import NEVER, ChainCosts, world_of_chain
