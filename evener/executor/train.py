@@ -17,6 +17,7 @@ from evener.executor.engine import Engine
 from evener.executor.failure import Progress
 from evener.executor.freezer import Freezer
 from evener.executor.freezing_engine import FreezingEngine
+from evener.executor.handover import Heritage, take_over
 from evener.executor.loop import Loop
 from evener.executor.parameters import ParameterNames, owners
 from evener.executor.side_tasks import SideTask, SideTasks
@@ -108,6 +109,7 @@ class Trainer:
     model: a ``ModelSpec`` (only this worker's layers are built), or blocks; see ``layer_source``.
     transport: made for the connections that ``trainer_connections`` lists.
     progress: told what the worker is doing, for whoever watches it.
+    heritage: of a trainer of another plan, after which this one goes on.
 
     versions: the engine that keeps track of weight versions, of an asynchronous plan; else None.
 
@@ -127,13 +129,15 @@ class Trainer:
         options: TrainOptions | None = None,
         *,
         progress: Progress | None = None,
+        heritage: Heritage | None = None,
     ) -> None:
         self.plan = plan
         self.options = TrainOptions() if options is None else options
         self.transport = transport
         self.options.require_side_work(plan)
         self.schedule = without_side_work(plan.replicated)
-        self.engine = build_engine(plan, model, transport, self.options)
+        held = None if heritage is None else heritage.model
+        self.engine = build_engine(plan, model, transport, self.options, held=held)
         self._freezer = (
             None
             if plan.freezing is None
@@ -142,6 +146,9 @@ class Trainer:
         self.versions = add_versions(plan, self.engine, transport, self.options)
         self.step_index = 0
         self.num_updates = 0
+        if heritage is not None:
+            take_over(self.engine, heritage.holdings)
+            self.step_index, self.num_updates = heritage.step_index, heritage.num_updates
         own_tasks = self.options.side_tasks.get(transport.worker, ())
         self.side_tasks = SideTasks(own_tasks, worker=transport.worker)
         self._side_calls = side_calls(
@@ -377,23 +384,36 @@ def trainer_connections(
     return pairs, groups
 
 
-def build_engine(
-    plan: Plan, model: Any, transport: Transport, options: TrainOptions
-) -> TorchEngine:
-    """The engine of one worker of a plan; all workers call it together. Errors: see ``Trainer``."""
-    autocast = autocast_dtype(plan.job.dtypes)
+def build_held(plan: Plan, model: Any, worker: int, options: TrainOptions) -> WorkerModel:
+    """What a plan gives to a worker, as it is before training. Errors: see ``Trainer``."""
     source = _source(plan, model, options.device)
-    schedule = plan.replicated
-    held = build_worker_model(
-        schedule,
-        transport.worker,
+    return build_worker_model(
+        plan.replicated,
+        worker,
         source=source,
         partition=plan.partition,
         names=ParameterNames(source, plan.partition, plan.tied),
         device=options.device,
-        autocast=autocast,
+        autocast=autocast_dtype(plan.job.dtypes),
         split=options.split,
     )
+
+
+def build_engine(
+    plan: Plan,
+    model: Any,
+    transport: Transport,
+    options: TrainOptions,
+    *,
+    held: WorkerModel | None = None,
+) -> TorchEngine:
+    """The engine of one worker of a plan; all workers call it together. Errors: see ``Trainer``.
+
+    held: what ``build_held`` gives, if it has been built.
+    """
+    if held is None:
+        held = build_held(plan, model, transport.worker, options)
+    schedule = plan.replicated
     engine = TorchEngine(
         schedule,
         held,

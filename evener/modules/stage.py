@@ -122,6 +122,11 @@ class Stage(nn.Module):
             return None
         return self._split.input_backward(cell.roots, cell.gradients(received), cell.inputs)
 
+    def detach(self) -> None:
+        """Leave the layers as they were found; the stage cannot be used any more."""
+        if self._split is not None:
+            self._split.detach()
+
 
 def as_leaves(
     skeleton: Skeleton, tensors: list[Tensor], learns: bool

@@ -48,14 +48,19 @@ def find_plan(
     Raises UsageError for an unknown planner, ProfileError if the profile does not have what the
     model and the job need, PlanInfeasible if nothing fits.
     """
-    if planner not in PLANNERS:
-        raise UsageError(_unknown_planner(planner))
+    require_planner(planner)
     return PLANNERS[planner](
         Problem(model, cluster, job, profile),
         stop=stop or NeverStop(),
         seed=seed,
         progress=progress or tell_nobody,
     )
+
+
+def require_planner(name: str) -> None:
+    """Raise UsageError unless there is a planner of that name."""
+    if name not in PLANNERS:
+        raise UsageError(_unknown_planner(name))
 
 
 def _unknown_planner(name: str) -> str:
