@@ -27,7 +27,6 @@ from evener.executor.session import Session, Training, train_local
 from evener.ir.plan import Plan
 from evener.planner.find_plan import find_plan
 from evener.planner.replan.options import Replan
-from evener.planner.replan.world import World
 from evener.planner.stop import MaxRuntime
 from evener.testing.emulated_machines import Disturbance, EmulatedMachines
 
@@ -141,12 +140,8 @@ class Machines:
 
     def fresh_plan(self, plan: Plan, disturbance: Disturbance) -> Plan:
         """Made for the disturbed world, as it is known to those who disturb it."""
-        world = World.of(plan, MODEL, CLUSTER, self.profile)
-        ranks = {name: rank for rank, name in enumerate(world.names)}
-        world = world.with_speeds({ranks[name]: by for name, by in disturbance.slow.items()})
-        world = world.with_latencies(
-            {(ranks[a], ranks[b]): ns for (a, b), ns in disturbance.delay_ns.items()}
-        )
+        machines = EmulatedMachines(MODEL, CLUSTER, self.profile, [disturbance])
+        world = machines.world(plan, disturbance.first_step)
         problem = world.problem
         result = find_plan(
             MODEL,

@@ -11,10 +11,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from evener.cli.inputs import (
+    add_cluster,
     add_json,
     add_model,
     add_plan,
+    add_profile,
+    positive,
+    read_cluster,
     read_model,
+    require_name,
     require_ranks,
     whole_number,
 )
@@ -28,17 +33,21 @@ from evener.cli.output import (
     write_file,
 )
 from evener.cli.parser import Verbs, add_verb
+from evener.cost.profile import Profile
 from evener.errors import UsageError
 from evener.ir.freezing import WHOLE_PPM, Freezing
 from evener.ir.plan import Plan
 from evener.ir.schedule import side_work_names
 from evener.ir.timeline_json import timeline_to_json
+from evener.planner.find_plan import PLANNERS
+from evener.planner.replan.options import Replan, say_nothing
 from evener.spec import ModelSpec
 from evener.units import format_ns
 
 if TYPE_CHECKING:
     from evener.executor.session import Session, Training
     from evener.executor.train import StepResult
+    from evener.planner.replan.replanner import Switch
 
 _WRITTEN_EVERY_S = 1.0
 
@@ -49,7 +58,8 @@ def add_parser(verbs: Verbs, name: str) -> None:
         name,
         does="run a plan on text; start it with torchrun",
         about="Reads a plan, its model and all text files below a folder; trains as one rank of"
-        " torchrun.",
+        " torchrun.\nWith --replan, a run that is no longer what it was planned for (a slow worker"
+        " or link,\nother sequence lengths) gets a new plan between two steps.",
         example="torchrun --nproc-per-node 2 -m evener train plan.json --model model.toml"
         " --data texts --suffix .txt --out run",
     )
@@ -59,6 +69,17 @@ def add_parser(verbs: Verbs, name: str) -> None:
     parser.add_argument("--suffix", default=".py", help="which files to read (default .py)")
     parser.add_argument("--steps", metavar="N", help="default: the job's")
     parser.add_argument("--out", type=Path, metavar="DIR", help="write measured.json, losses.json")
+    parser.add_argument(
+        "--replan", action="store_true", help="plan anew while training; needs --cluster, --profile"
+    )
+    add_cluster(parser, required=False)
+    add_profile(parser, required=False)
+    parser.add_argument(
+        "--planner", metavar="NAME", help="for --replan (default sweep); see `evener plan`"
+    )
+    parser.add_argument(
+        "--time-limit", metavar="S", help="for --replan: of each search (default 60)"
+    )
     parser.add_argument(
         "--dry-run", action="store_true", help="check plan, model and data; start no training"
     )
@@ -110,7 +131,7 @@ def _recorded(session: "Session", options: argparse.Namespace, stack: ExitStack)
     The end may also be Ctrl-C, an error, or another rank's; after a kill of this rank the file is
     as it was a second before.
     """
-    measured, path = _files(options)
+    measured, path, planned = _files(options)
     losses: list[float] = []
     num_written = 0
     written_s = -inf
@@ -127,7 +148,8 @@ def _recorded(session: "Session", options: argparse.Namespace, stack: ExitStack)
 
     def on_step(step: int, result: "StepResult") -> None:
         if not losses:
-            measured.unlink(missing_ok=True)  # another run's would stand beside these losses
+            for other in (measured, planned):  # another run's would stand beside these losses
+                other.unlink(missing_ok=True)
             stack.callback(write)
         losses.append(result.loss)
         if time.monotonic() > written_s + _WRITTEN_EVERY_S:
@@ -139,10 +161,13 @@ def _recorded(session: "Session", options: argparse.Namespace, stack: ExitStack)
 
 
 def _files(options: argparse.Namespace) -> tuple[Path, ...]:
-    """The timeline of a median step, written at the end, and the losses, written all along."""
+    """The timeline of a median step, the losses, and the last plan if it is another one.
+
+    The losses are written all along, the others at the end.
+    """
     if options.out is None:
         return ()
-    return options.out / "measured.json", options.out / "losses.json"
+    return tuple(options.out / f"{name}.json" for name in ("measured", "losses", "replanned"))
 
 
 def _print_intent(plan: Plan, steps: int, options: argparse.Namespace) -> None:
@@ -191,6 +216,28 @@ def _session(options: argparse.Namespace, plan: Plan, model: ModelSpec, steps: i
         make_batch,
         steps,
         on_step=None if options.json else _print_step,
+        replan=_replan(options),
+    )
+
+
+def _replan(options: argparse.Namespace) -> Replan | None:
+    """How the plan is to change. Raises UsageError for flags that lack their companions."""
+    flags = ("cluster", "profile", "planner", "time_limit")
+    if not options.replan:
+        alone = [f"--{name.replace('_', '-')}" for name in flags if getattr(options, name)]
+        if alone:
+            raise UsageError(f"{', '.join(alone)}: only for --replan; add it, or leave them out")
+        return None
+    if options.cluster is None or options.profile is None:
+        raise UsageError("--replan needs what the plan was made from: --cluster and --profile")
+    planner = options.planner or "sweep"
+    require_name(planner, PLANNERS, "planner")
+    return Replan(
+        read_cluster(options.cluster),
+        Profile.load(options.profile),
+        planner=planner,
+        time_limit_s=float(positive(options.time_limit or "60", "--time-limit")),
+        tell=say_nothing if options.json else print_text,
     )
 
 
@@ -209,8 +256,11 @@ def _share(freezing: Freezing) -> str:
 def _finish(training: "Training", options: argparse.Namespace) -> None:
     step_ns, freezing = training.timeline.update_ns, training.freezing
     if options.out is not None:
-        measured, _ = _files(options)
+        measured, _, planned = _files(options)
         write_file(measured, timeline_to_json(training.timeline))
+        if training.switches:
+            plan = training.switches[-1].plan
+            write_file(planned, plan.model_dump_json(indent=1) + "\n")
     if options.json:
         print_json(
             {
@@ -219,6 +269,7 @@ def _finish(training: "Training", options: argparse.Namespace) -> None:
                 "step_ns": training.step_ns,
                 "median_step_ns": step_ns,
                 **({} if freezing is None else {"freezing": freezing.lines()}),
+                **({"switches": list(map(_as_json, training.switches))} if options.replan else {}),
             }
         )
         return
@@ -226,8 +277,26 @@ def _finish(training: "Training", options: argparse.Namespace) -> None:
     print_table(
         {
             "steps": str(len(training.losses)),
+            **_plans_row(training),
             **frozen,
             "step time": f"{format_ns(step_ns, digits=4)} (median)",
             "loss": f"{training.losses[0]:.4f} at the start, {training.losses[-1]:.4f} at the end",
         }
     )
+
+
+def _as_json(switch: "Switch") -> dict[str, Any]:
+    return {
+        "step": switch.step,
+        "reason": switch.reason,
+        "schedule": switch.plan.schedule.name,
+        "predicted_before_ns": switch.before_ns,
+        "predicted_after_ns": switch.after_ns,
+    }
+
+
+def _plans_row(training: "Training") -> dict[str, str]:
+    if not training.switches:
+        return {}
+    steps = ", ".join(str(switch.step) for switch in training.switches)
+    return {"new plans": f"from step {steps} on"}

@@ -219,7 +219,7 @@ class SleepClock:
 
     def received(self, position: int, tensors: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
         payload = self._links.received(position, tensors)
-        sleep_until(self.end_ns[position])
+        _sleep_until(self.end_ns[position])
         return payload
 
     def issued(self, position: int, start: Callable[[], Handle]) -> Handle:
@@ -243,7 +243,7 @@ class SleepClock:
 
     def _sleep(self, position: int, start_ns: int, duration_ns: int) -> None:
         self.start_ns[position] = start_ns
-        sleep_until(start_ns + duration_ns)
+        _sleep_until(start_ns + duration_ns)
         self.end_ns[position] = time.monotonic_ns()
 
 
@@ -254,7 +254,7 @@ class SleepHandle:
         self._end_ns = end_ns
 
     def wait(self) -> tuple[()]:
-        sleep_until(self._end_ns)
+        _sleep_until(self._end_ns)
         return ()
 
 
@@ -268,7 +268,6 @@ def _latest(
     return start_ns, longest_ns
 
 
-def sleep_until(deadline_ns: int) -> None:
-    """Return at a time of CLOCK_MONOTONIC, at once if it is over."""
+def _sleep_until(deadline_ns: int) -> None:
     while (left_ns := deadline_ns - time.monotonic_ns()) > 0:
         time.sleep(left_ns / 1e9)

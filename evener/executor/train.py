@@ -386,6 +386,7 @@ def trainer_connections(
 
 def build_held(plan: Plan, model: Any, worker: int, options: TrainOptions) -> WorkerModel:
     """What a plan gives to a worker, as it is before training. Errors: see ``Trainer``."""
+    autocast = autocast_dtype(plan.job.dtypes)
     source = _source(plan, model, options.device)
     return build_worker_model(
         plan.replicated,
@@ -394,7 +395,7 @@ def build_held(plan: Plan, model: Any, worker: int, options: TrainOptions) -> Wo
         partition=plan.partition,
         names=ParameterNames(source, plan.partition, plan.tied),
         device=options.device,
-        autocast=autocast_dtype(plan.job.dtypes),
+        autocast=autocast,
         split=options.split,
     )
 

@@ -12,8 +12,10 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from evener.cost.profile import Profile
-from evener.ir.rules import RULES, Stream
-from evener.planner.plan_costs import costs_of_plan
+from evener.cost.table import CostTable
+from evener.ir.action import Action
+from evener.ir.plan import Plan
+from evener.planner.replan.world import World
 from evener.spec.cluster import ClusterSpec
 from evener.spec.model import ModelSpec
 
@@ -22,7 +24,6 @@ if TYPE_CHECKING:
 
     from evener.executor.train import Trainer
     from evener.executor.transport import Handle, Transport
-    from evener.ir.action import Action
 
 
 @dataclass(frozen=True)
@@ -50,57 +51,69 @@ class EmulatedMachines:
     profile: Profile
     disturbances: Sequence[Disturbance] = ()
 
+    def world(self, plan: Plan, step: int) -> World:
+        """The machines of a plan as they are in a step."""
+        world = World.of(plan, self.model, self.cluster, self.profile)
+        ranks = {name: rank for rank, name in enumerate(world.names)}
+        latency_ns = dict(world.latency_ns)
+        for each in self.disturbances:
+            if each.first_step <= step:
+                world = world.with_speeds({ranks[name]: by for name, by in each.slow.items()})
+                for (source, target), delay_ns in each.delay_ns.items():
+                    latency_ns[ranks[source], ranks[target]] += delay_ns
+        return world.with_latencies(latency_ns)
+
     def install(self, trainer: "Trainer") -> None:
         """Slow this worker down to its machine; before the trainer's first step."""
-        worker, plan = trainer.transport.worker, trainer.plan
-        costs = costs_of_plan(plan, self.profile, self.cluster, model=self.model)
-        times_ns = {
-            action: costs.action_ns(worker, action)
-            for action in plan.lowered().workers[worker]
-            if RULES[action.kind].stream is Stream.COMPUTE
-        }
-        names = [name for (name,) in plan.devices]
-
-        def slowness() -> float:
-            factor = 1.0
-            for each in self._present(trainer):
-                factor *= each.slow.get(names[worker], 1.0)
-            return factor
-
-        def latency_ns(source: int) -> int:
-            link = names[source], names[worker]
-            delays = (each.delay_ns.get(link, 0) for each in self._present(trainer))
-            return int(costs.latency_ns[source, worker]) + sum(delays)
-
-        trainer.engine.run = _paced(trainer.engine.run, times_ns, slowness)  # type: ignore[method-assign]
-        trainer.transport = _Shaped(trainer.transport, latency_ns)
-
-    def _present(self, trainer: "Trainer") -> list[Disturbance]:
-        step = trainer.step_index
-        return [each for each in self.disturbances if each.first_step <= step]
+        pace = _Pace(self, trainer)
+        engine = trainer.engine
+        engine.run = pace.run  # type: ignore[method-assign]
+        engine.collective = pace.collective  # type: ignore[method-assign]
+        trainer.transport = _Shaped(trainer.transport, pace)
 
 
-def _paced(
-    run: "Callable[[Action], None]",
-    times_ns: "Mapping[Action, int]",
-    slowness: Callable[[], float],
-) -> "Callable[[Action], None]":
-    from evener.executor.emulated_clock import sleep_until
+class _Pace:
+    """What a worker's actions cost in the step that is being run."""
 
-    def paced(action: "Action") -> None:
-        end_ns = time.monotonic_ns() + round(times_ns[action] * slowness())
-        run(action)
-        sleep_until(end_ns)
+    def __init__(self, machines: EmulatedMachines, trainer: "Trainer") -> None:
+        self._trainer = trainer
+        self._run, self._collective = trainer.engine.run, trainer.engine.collective
+        begins = sorted({0, *(each.first_step for each in machines.disturbances)})
+        self._costs = [
+            (step, machines.world(trainer.plan, step).costs(trainer.plan)) for step in begins
+        ]
 
-    return paced
+    @property
+    def costs(self) -> CostTable:
+        step = self._trainer.step_index
+        return next(costs for first, costs in reversed(self._costs) if first <= step)
+
+    def latency_ns(self, source: int) -> int:
+        return int(self.costs.latency_ns[source, self._trainer.transport.worker])
+
+    def run(self, action: Action) -> None:
+        end_ns = self._end_ns(action)
+        self._run(action)
+        _sleep_until(end_ns)
+
+    def collective(
+        self, action: Action, transport: "Transport", members: tuple[int, ...]
+    ) -> "Handle":
+        end_ns = self._end_ns(action)
+        return _NotBefore(
+            self._collective(action, transport, members), lambda tensors: (end_ns, tensors)
+        )
+
+    def _end_ns(self, action: Action) -> int:
+        return time.monotonic_ns() + self.costs.action_ns(self._trainer.transport.worker, action)
 
 
 class _Shaped:
     """A transport whose messages arrive no earlier than the link lets them."""
 
-    def __init__(self, inner: "Transport", latency_ns: Callable[[int], int]) -> None:
+    def __init__(self, inner: "Transport", pace: _Pace) -> None:
         self._inner = inner
-        self._latency_ns = latency_ns
+        self._pace = pace
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._inner, name)
@@ -111,17 +124,25 @@ class _Shaped:
         self._inner.send(peer, key, (torch.tensor([time.monotonic_ns()]), *tensors))
 
     def receive(self, peer: int, key: Hashable) -> "Handle":
-        return _Underway(self._inner.receive(peer, key), self._latency_ns(peer))
+        latency_ns = self._pace.latency_ns(peer)
+        return _NotBefore(
+            self._inner.receive(peer, key),
+            lambda tensors: (int(tensors[0]) + latency_ns, tensors[1:]),
+        )
 
 
 @dataclass(frozen=True)
-class _Underway:
+class _NotBefore:
+    """A handle that ends no earlier than what has come says; read: its time, and what is left."""
+
     inner: "Handle"
-    latency_ns: int
+    read: "Callable[[tuple[Tensor, ...]], tuple[int, tuple[Tensor, ...]]]"
 
     def wait(self) -> "tuple[Tensor, ...]":
-        from evener.executor.emulated_clock import sleep_until
+        end_ns, tensors = self.read(self.inner.wait())
+        _sleep_until(end_ns)
+        return tensors
 
-        left_ns, *tensors = self.inner.wait()
-        sleep_until(int(left_ns) + self.latency_ns)
-        return tuple(tensors)
+
+def _sleep_until(end_ns: int) -> None:
+    time.sleep(max(0, end_ns - time.monotonic_ns()) / 1e9)

@@ -16,7 +16,9 @@ FLAGS = {
         " workers microbatches slices updates forward backward weight latency memory freeze chunks"
         " out json"
     ),
-    "train": "PLAN model data suffix steps out dry-run json",
+    "train": (
+        "PLAN model data suffix steps out replan cluster profile planner time-limit dry-run json"
+    ),
     "emulate": f"PLAN profile cluster model {SHAPE} unit clock steps out json",
     "verify": "PLAN all json",
     "report": "TIMELINE MEASURED plan model cluster losses out trace json",

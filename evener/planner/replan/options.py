@@ -13,7 +13,8 @@ from evener.spec.cluster import ClusterSpec
 from evener.spec.model import ModelSpec
 
 
-def _say_nothing(text: str) -> None:
+def say_nothing(text: str) -> None:
+    """For runs without people."""
     del text
 
 
@@ -44,7 +45,7 @@ class Replan:
     window: int = 4
     least_gain: float = 0.05
     at_start: bool = False
-    tell: Callable[[str], None] = _say_nothing
+    tell: Callable[[str], None] = say_nothing
 
     def __post_init__(self) -> None:
         require_planner(self.planner)
