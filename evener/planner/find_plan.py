@@ -8,8 +8,10 @@ from evener.errors import UsageError
 from evener.planner.adaptis.plan_adaptis import plan_adaptis
 from evener.planner.exact.plan_exact import plan_exact
 from evener.planner.joint.plan_joint import plan_joint
+from evener.planner.megatron import plan_megatron
 from evener.planner.problem import Planner, Problem, Progress, tell_nobody
 from evener.planner.result import PlanResult
+from evener.planner.spp.plan_spp import plan_spp
 from evener.planner.stop import NeverStop, StoppingCriterion
 from evener.planner.sweep import plan_sweep
 from evener.planner.uniform import plan_uniform
@@ -23,6 +25,8 @@ PLANNERS: Mapping[str, Planner] = MappingProxyType(
         "joint": plan_joint,
         "exact": plan_exact,
         "adaptis": plan_adaptis,
+        "spp": plan_spp,
+        "megatron": plan_megatron,
         "uniform": plan_uniform,
     }
 )

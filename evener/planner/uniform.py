@@ -5,15 +5,15 @@ the measured microbatch sizes.
 """
 
 import time
+from functools import partial
 
 from evener.errors import PlanInfeasible
 from evener.planner.bound import lower_bound
-from evener.planner.candidate import Candidate, Evaluated, Shape
+from evener.planner.fastest import Search, one_pipeline
 from evener.planner.partition.contiguous import uniform_partition
 from evener.planner.problem import Problem, Progress
-from evener.planner.result import PlanResult, Status
+from evener.planner.result import PlanResult
 from evener.planner.stop import StoppingCriterion
-from evener.schedules import SCHEDULES, ScheduleShape
 
 
 def plan_uniform(
@@ -23,31 +23,16 @@ def plan_uniform(
 
     Raises PlanInfeasible if there are more workers than layers or a worker's memory is too small.
     """
-    del stop, seed
+    del seed  # nothing here is random
     start_s = time.monotonic()
-    if len(problem.cluster.devices) > problem.num_layers:
-        raise PlanInfeasible("uniform 1F1B is impossible", [_too_many_workers(problem)])
-    tried = [_evaluate(problem, size) for size in problem.microbatch_sizes]
-    fitting = [each for each in tried if not each[1].over]
-    if not fitting:
-        raise PlanInfeasible("uniform 1F1B does not fit", tried[0][1].over)
-    candidate, found = min(fitting, key=lambda each: each[1].step_ns)
-    progress(len(tried), len(tried), found.step_ns)
-    bound_ns = lower_bound(*(each.instance for each, _ in tried)).step_ns
-    return candidate.result(
-        found,
-        lower_bound_ns=bound_ns,
-        status=Status.OPTIMAL if found.step_ns == bound_ns else Status.SEARCHED,
-        runtime_s=time.monotonic() - start_s,
-        stats={"simulated": len(tried)},
-    )
-
-
-def _evaluate(problem: Problem, microbatch_size: int) -> tuple[Candidate, Evaluated]:
     num_workers = len(problem.cluster.devices)
-    sizes = ScheduleShape(num_workers, problem.job.num_sequences // microbatch_size)
-    candidate = Candidate(problem, Shape(SCHEDULES["one_f_one_b"], sizes, microbatch_size, 1))
-    return candidate, candidate.evaluate(uniform_partition(problem.num_layers, num_workers))
+    if num_workers > problem.num_layers:
+        raise PlanInfeasible("uniform 1F1B is impossible", [_too_many_workers(problem)])
+    candidates = [one_pipeline(problem, "one_f_one_b", size) for size in problem.microbatch_sizes]
+    partition = uniform_partition(problem.num_layers, num_workers)
+    bound_ns = lower_bound(*(each.instance for each in candidates)).step_ns
+    trials = [(each, partial(each.evaluate, partition)) for each in candidates]
+    return Search("uniform 1F1B does not fit", start_s, bound_ns, stop, progress).fastest(trials)
 
 
 def _too_many_workers(problem: Problem) -> str:

@@ -6,6 +6,7 @@ simulator that the authors publish.  ``planner.joint`` searches all three at onc
 
 import time
 from dataclasses import dataclass
+from functools import partial
 from itertools import chain
 from typing import NamedTuple
 
@@ -17,13 +18,13 @@ from evener.ir.schedule import Schedule
 from evener.planner.adaptis.partitions import even_partitions
 from evener.planner.adaptis.placements import Placement, Score, placements
 from evener.planner.bound import lower_bound
-from evener.planner.candidate import Candidate, Evaluated, Shape
+from evener.planner.candidate import Candidate, Evaluated
+from evener.planner.fastest import Search, one_pipeline
 from evener.planner.partition.contiguous import Partition
 from evener.planner.problem import Problem, Progress
-from evener.planner.result import PlanResult, Status
+from evener.planner.result import PlanResult
 from evener.planner.stop import StoppingCriterion
-from evener.schedules import ScheduleShape
-from evener.schedules.adaptis_greedy import ADAPTIS_GREEDY, adaptis_greedy
+from evener.schedules.adaptis_greedy import adaptis_greedy
 
 
 class _Ranked(NamedTuple):
@@ -65,34 +66,17 @@ class AdaptisPlanner:
         num_workers = len(problem.cluster.devices)
         if num_workers > problem.num_layers:
             raise PlanInfeasible("AdaPtis' search is impossible", [_too_many_workers(problem)])
-        candidates = [_candidate(problem, size) for size in problem.microbatch_sizes]
+        candidates = [
+            one_pipeline(problem, "adaptis_greedy", size) for size in problem.microbatch_sizes
+        ]
         bound_ns = lower_bound(*(each.instance for each in candidates)).step_ns
-        pairs = [(each, ranked) for each in candidates for ranked in self._chosen(each, seed)]
-        tried: list[tuple[Candidate, Evaluated]] = []
-        best_ns: int | None = None
-        stopped = False
-        for number, (candidate, ranked) in enumerate(pairs):
-            stopped = best_ns is not None and stop(best_ns)
-            if stopped:
-                break
-            evaluated = _evaluate(candidate, ranked)
-            if evaluated is not None:
-                tried.append((candidate, evaluated))
-                if not evaluated.over:
-                    best_ns = min(evaluated.step_ns, best_ns or evaluated.step_ns)
-            progress(number + 1, len(pairs), best_ns)
-        if best_ns is None:
-            raise PlanInfeasible("no plan of AdaPtis' search fits", _misses(tried))
-        candidate, best = next(
-            pair for pair in tried if not pair[1].over and pair[1].step_ns == best_ns
-        )
-        status = Status.STOPPED if stopped else Status.SEARCHED
-        return candidate.result(
-            best,
-            lower_bound_ns=bound_ns,
-            status=Status.OPTIMAL if best_ns == bound_ns else status,
-            runtime_s=time.monotonic() - start_s,
-            stats={"simulated": len(tried)},
+        trials = [
+            (each, partial(_evaluate, each, ranked))
+            for each in candidates
+            for ranked in self._chosen(each, seed)
+        ]
+        return Search("no plan of AdaPtis' search fits", start_s, bound_ns, stop, progress).fastest(
+            trials
         )
 
     def _chosen(self, candidate: Candidate, seed: int) -> list[_Ranked]:
@@ -121,13 +105,6 @@ class AdaptisPlanner:
 plan_adaptis = AdaptisPlanner()
 
 
-def _candidate(problem: Problem, microbatch_size: int) -> Candidate:
-    sizes = ScheduleShape(
-        len(problem.cluster.devices), problem.job.num_sequences // microbatch_size
-    )
-    return Candidate(problem, Shape(ADAPTIS_GREEDY, sizes, microbatch_size, 1))
-
-
 def _evaluate(candidate: Candidate, ranked: _Ranked) -> Evaluated | None:
     """None if memory caps leave no order."""
     sizes, partition = candidate.shape.schedule, ranked.partition
@@ -147,19 +124,9 @@ def _evaluate(candidate: Candidate, ranked: _Ranked) -> Evaluated | None:
     return candidate.judge(partition, schedule)
 
 
-def _misses(tried: list[tuple[Candidate, Evaluated]]) -> list[str]:
-    return list(tried[0][1].over) if tried else [_NO_ORDER]
-
-
 def _too_many_workers(problem: Problem) -> str:
     return (
         f"the cluster has {len(problem.cluster.devices)} devices, but the model has "
         f"{problem.num_layers} layers, and every worker needs one; use fewer devices or the "
         "planner sweep"
     )
-
-
-_NO_ORDER = (
-    "no worker has room for its layers and one microbatch of each of its stages; use more "
-    "devices, a smaller microbatch or recompute"
-)
