@@ -8,7 +8,7 @@ execution.
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from functools import cache, cached_property, partial
 from itertools import accumulate, pairwise, permutations, product
 from math import inf, lcm
 
@@ -81,8 +81,8 @@ class _Mapping:
             self.candidate.problem.num_layers,
             sizes.num_workers,
             min(sizes.num_workers, sizes.num_microbatches),
-            self._load_ns,
-            self._channel_ns,
+            cache(self._load_ns),
+            cache(self._channel_ns),
         )
 
     @cached_property
