@@ -1,9 +1,9 @@
 """Whether a run is no longer what its plan was made for, and what it is instead."""
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import product
-from statistics import median_low
 
 import numpy as np
 
@@ -50,7 +50,7 @@ class Expected:
         each worker's own: machines become slow one by one, layers all at once.
         """
         world, reasons = self.world, []
-        common = median_low(sorted(self._slowness(seen).values()))
+        common = _common(self._slowness(seen).values())
         if _differs(common, threshold):
             reasons.append(f"the work takes {common:.2f} times as long as expected")
         if reasons or not trusts_layers:
@@ -131,6 +131,11 @@ class Expected:
             if abs(change_ns) > least_ns and (is_exact or change_ns < 0):
                 found[link] = int(own_ns)
         return found
+
+
+def _common(factors: Collection[float]) -> float:
+    """What of them all have: the one that is nearest to 1, or 1 if they are on both sides of it."""
+    return max(1.0, min(factors)) if max(factors) > 1 else max(factors)
 
 
 def _differs(factor: float, threshold: float) -> bool:
