@@ -42,14 +42,14 @@ def anneal(
     period_ns = period_ns // (num_workers * num_workers) + 1
     while bench.spent[0] - begin < effort:
         num_judged += 1
+        heat_ns = hot_ns * (cold_ns / hot_ns) ** ((bench.spent[0] - begin) / effort)
+        limit_ns = found_ns[0] + int(-log(unit(seed)) * heat_ns)
         copy_state(current, trial)
         again = 1
         while again == 1:
-            while not move(world, trial, seed, period_ns):
+            while not move(world, trial, bench.rooms, seed, period_ns, limit_ns):
                 pass
             again = below(seed, 2)
-        heat_ns = hot_ns * (cold_ns / hot_ns) ** ((bench.spent[0] - begin) / effort)
-        limit_ns = found_ns[0] + int(-log(unit(seed)) * heat_ns)
         step_ns = judge(world, trial, bench, limit_ns)
         if step_ns >= NEVER:
             continue

@@ -63,7 +63,8 @@ class Bench(NamedTuple):
     next W is wanted, NEVER if there is none. next_ns: [worker], when it acts next.
     queue_ns: [slot, microbatch], as far as known. link_ns: [link], when it is free.
     codes: [action], 3 * stage + kind in the order in which they were issued.
-    spent: [1], actions issued for all states so far, and one for each stage of a state.
+    rooms: [4, worker], see ``balance``.
+    spent: [1], actions issued for all states so far, and one for each stage of each state.
     """
 
     slots: Int
@@ -78,6 +79,7 @@ class Bench(NamedTuple):
     queue_ns: Int
     link_ns: Int
     codes: Int
+    rooms: Int
     spent: Int
 
 
@@ -101,6 +103,7 @@ def new_bench(world: World, most_stages: int) -> Bench:
         queue_ns=room(2 * most_stages, num_microbatches),
         link_ns=room(num_workers * num_workers),
         codes=room(3 * most_stages * num_microbatches),
+        rooms=room(4, num_workers),
         spent=room(1),
     )
 

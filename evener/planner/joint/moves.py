@@ -3,28 +3,52 @@
 import numpy as np
 
 from evener.compiled import uncounted
+from evener.planner.joint.balance import balance, can_shift
 from evener.planner.joint.random_numbers import below, unit
 from evener.planner.joint.state import State
-from evener.planner.joint.world import World
+from evener.planner.joint.world import Int, World
+
+_NUM_LEVEL = 5
 
 
 @uncounted
-def move(world: World, state: State, seed: np.ndarray, period_ns: int) -> bool:
+def move(
+    world: World, state: State, rooms: Int, seed: np.ndarray, period_ns: int, limit_ns: int
+) -> bool:
     """One random move; False if there was none of the drawn kind.
 
-    period_ns: the mean work of a worker for one microbatch, the scale of times.
+    rooms: see ``balance``. period_ns: the mean work of a worker for one microbatch, the scale of
+    times. limit_ns: how long a step may take.
     """
     draw = below(seed, 100)
+    if draw < _NUM_LEVEL:
+        balance(world, state, rooms, seed, int(limit_ns * (1 - 0.05 * unit(seed))), 40)
+        return True
     if draw < 30:
         return _shift_boundaries(state, seed)
+    if draw < 56:
+        if not _change_stages(world, state, seed, draw):
+            return False
+        balance(world, state, rooms, seed, limit_ns, 20)
+        return True
+    return _change_rules(world, state, seed, period_ns, draw)
+
+
+@uncounted
+def _change_stages(world: World, state: State, seed: np.ndarray, draw: int) -> bool:
+    """Who runs what."""
     if draw < 40:
         return _give_away(world, state, seed)
     if draw < 50:
         return _swap_workers(state, seed)
     if draw < 53:
         return _split(world, state, seed)
-    if draw < 56:
-        return _merge(state, seed)
+    return _merge(state, seed)
+
+
+@uncounted
+def _change_rules(world: World, state: State, seed: np.ndarray, period_ns: int, draw: int) -> bool:
+    """What stages and workers prefer."""
     if draw < 58:
         stage = below(seed, state.num_stages[0])
         state.whole[stage] = 1 - state.whole[stage]
@@ -56,9 +80,9 @@ def _shift_boundaries(state: State, seed: np.ndarray) -> bool:
     while last + 1 < count and below(seed, 2) == 0:
         last += 1
     step = 2 * below(seed, 2) - 1
-    if step > 0 and state.cut[last] + 1 >= state.cut[last + 1]:
-        return False
-    if step < 0 and state.cut[first] - 1 <= state.cut[first - 1]:
+    if below(seed, 4) == 0:
+        step *= 2
+    if not can_shift(state, first, last, step):
         return False
     for boundary in range(first, last + 1):
         state.cut[boundary] += step

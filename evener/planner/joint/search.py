@@ -15,7 +15,7 @@ from evener.planner.joint.bench import new_bench
 from evener.planner.joint.cooling import Cooling, Judged, cool_orders, cool_state
 from evener.planner.joint.judge import judge
 from evener.planner.joint.orders import Orders, orders_of
-from evener.planner.joint.starts import most_stages
+from evener.planner.joint.starts import leveled, most_stages, period_ns
 from evener.planner.joint.state import State
 from evener.planner.joint.world import NEVER, World
 
@@ -54,11 +54,14 @@ class Search:
     def run(self, begins: Sequence[State]) -> tuple[Orders, int] | None:
         """The best lists and their time, also when stopped; None if no start fits into memory."""
         bench = new_bench(self.world, most_stages(self.world))
+        level_ns = period_ns(self.world) * int(self.world.sizes[1])
+        begins = [*begins, *(leveled(self.world, state, level_ns) for state in begins)]
         judged = [(state, int(judge(self.world, state, bench, NEVER))) for state in begins]
         found = [(state, step_ns) for state, step_ns in judged if step_ns < NEVER]
         self.num_judged += len(judged)
         if not found:
             return None
+        self._best_ns = min(step_ns for _, step_ns in found)
         with ThreadPoolExecutor(max_workers=os.cpu_count()) as pool:
             try:
                 lists = self._lists(self._best_states(found, pool))
@@ -122,7 +125,7 @@ class Search:
             finished, pending = wait(pending, timeout=0.2)
             self._best_ns = min([self._best_ns, *(future.result()[1] for future in finished)])
             done += share * len(finished)
-            if not self.stopped and self._best_ns < NEVER and self.told(done, self._best_ns):
+            if not self.stopped and self.told(done, self._best_ns):
                 self.stopped = True
                 self._stop.set()
         return [future.result() for future in futures]

@@ -9,9 +9,13 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from evener.planner.joint.state import State, empty_state
+from evener.planner.joint.balance import balance
+from evener.planner.joint.state import State, copy_state, empty_state
 from evener.planner.joint.world import FORWARD, WEIGHT, World
 from evener.planner.partition.contiguous import Partition, balanced_partition
+
+_NUM_SHIFTS = 3000
+"""Of boundaries, to level a start."""
 
 _STAGES_PER_WORKER = (1, 2, 3, 4, 6)
 
@@ -32,14 +36,25 @@ def starts(world: World) -> Iterator[State]:
     """All of them, in a fixed order."""
     num_workers, _, num_layers, _ = world.sizes.tolist()
     for chunks in _STAGES_PER_WORKER:
-        num_stages = min(num_workers * chunks, num_layers)
-        for wave in (False, True) if chunks > 1 and num_workers > 1 else (False,):
-            workers = [_worker(stage, num_workers, wave=wave) for stage in range(num_stages)]
-            partition = _even(world, workers)
-            for alternate in (False, True):
-                yield state_of(world, partition, workers, alternate=alternate)
-        if num_stages == num_layers:
-            return
+        # One stage more gives the last layers, often a heavy head, to the worker of the first.
+        for num_stages in (num_workers * chunks, num_workers * chunks + 1):
+            num_stages = min(num_stages, num_layers)
+            for wave in (False, True) if chunks > 1 and num_workers > 1 else (False,):
+                workers = [_worker(stage, num_workers, wave=wave) for stage in range(num_stages)]
+                partition = _even(world, workers)
+                for alternate in (False, True):
+                    yield state_of(world, partition, workers, alternate=alternate)
+            if num_stages == num_layers:
+                return
+
+
+def leveled(world: World, state: State, limit_ns: int) -> State:
+    """A start whose workers have more equal work; see ``balance``."""
+    level = empty_state(world, most_stages(world))
+    copy_state(state, level)
+    rooms, seed = np.zeros((4, int(world.sizes[0])), dtype=np.int64), np.zeros(1, dtype=np.uint64)
+    balance(world, level, rooms, seed, limit_ns, _NUM_SHIFTS)
+    return level
 
 
 def state_of(

@@ -29,7 +29,7 @@ def _random_states(world, seed, *, count):
     for number in range(count):
         state = begins[number % len(begins)]
         for _ in range(50):
-            move(world, state, random, period_ns(world))
+            move(world, state, new_bench(world, 1).rooms, random, period_ns(world), NEVER)
         yield state
 
 
