@@ -5,6 +5,8 @@ hardly ever finds the boundaries that fit to it by chance.  What workers have to
 scheduling anything, so here many boundaries are tried for the price of one judgement.
 """
 
+import numpy as np
+
 from evener.compiled import uncounted
 from evener.planner.joint.random_numbers import below
 from evener.planner.joint.state import State
@@ -17,7 +19,7 @@ LOAD_NS, ROOM_NS, CHAIN_NS, CHAIN_ROOM_NS = range(4)
 
 @uncounted
 def balance(
-    world: World, state: State, rooms: Int, seed: Int, limit_ns: int, num_tries: int
+    world: World, state: State, rooms: Int, seed: np.ndarray, limit_ns: int, num_tries: int
 ) -> None:
     """Shift boundaries at random where that leaves less work over than before.
 
