@@ -11,7 +11,7 @@ from evener.cost.table import KIND_INDEX, CostTable
 from evener.ir.action import Kind
 from evener.ir.memory import MemoryTable
 from evener.ir.rules import Resource
-from evener.ir.schedule import Schedule
+from evener.ir.schedule import Cell, Schedule
 from evener.spec.cluster import Link
 
 
@@ -25,16 +25,16 @@ def with_host_copies(
     """The table with the times of OFFLOAD and RELOAD, and the bytes that FREE gives back.
 
     links: per worker, to the memory of its host; both directions at once are as fast as one.
-    num_bytes: per stage, how much of a cell's activations leaves; None means all of them. Where
-        cells of a stage are recomputed, they offload all that is left of them, their checkpoint.
+    num_bytes: per stage, how much of a cell's activations leaves; None means all of them. Cells
+        that are recomputed offload all that is left of them, their checkpoint.
 
     Where all leaves and slices differ, the largest makes the time and the smallest the memory.
     """
     whole = [_sizes(costs.memory, Resource.ACTIVATION, s) for s in range(costs.num_stages)]
-    recomputed = {action.stage for _, action in schedule.actions() if action.kind is Kind.R}
     copied = list(map(max, whole)) if num_bytes is None else list(num_bytes)
-    for stage in recomputed:
-        copied[stage] = max(_sizes(costs.memory, Resource.CHECKPOINT, stage))
+    for stage, mixed in _recomputed(schedule).items():
+        checkpoint = max(_sizes(costs.memory, Resource.CHECKPOINT, stage))
+        copied[stage] = max(checkpoint, copied[stage]) if mixed else checkpoint
     leaves = tuple(map(min, whole)) if num_bytes is None else tuple(num_bytes)
     memory = _with_offloaded(costs.memory, leaves)
     copy_ns: NDArray[np.int64] = np.array(
@@ -48,6 +48,16 @@ def with_host_copies(
         of_slices_ns[:, :, kinds] = copy_ns[:, :, None, None]
         slices = replace(slices, time_ns=of_slices_ns)
     return replace(costs, time_ns=time_ns, slices=slices, memory=memory)
+
+
+def _recomputed(schedule: Schedule) -> dict[int, bool]:
+    """The stages with a cell that is recomputed, and whether others of them are offloaded."""
+    cells: dict[Kind, set[Cell]] = {Kind.R: set(), Kind.OFFLOAD: set()}
+    for _, (stage, kind, microbatch, token_slice, _, _) in schedule.actions():
+        if kind in cells and microbatch is not None:
+            cells[kind].add((stage, microbatch, token_slice))
+    others = {stage for stage, _, _ in cells[Kind.OFFLOAD] - cells[Kind.R]}
+    return {stage: stage in others for stage, _, _ in cells[Kind.R]}
 
 
 def _with_offloaded(memory: MemoryTable, leaves: tuple[int, ...]) -> MemoryTable:

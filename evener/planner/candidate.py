@@ -5,11 +5,11 @@ from functools import cached_property, partial
 from typing import TypeAlias
 
 from evener.cost.build import cost_table, links_of
-from evener.cost.host_copies import with_host_copies
 from evener.cost.profile import Profile
 from evener.cost.slices import Slicing, layers_of_workers, shared_bytes, sliced_costs
 from evener.cost.spread_head import spread_cost_table
 from evener.cost.table import CostTable
+from evener.ir.action import Kind
 from evener.ir.freezing import Freezing
 from evener.ir.memory_caps import over_caps
 from evener.ir.passes import lower, replicate, spread_head
@@ -23,6 +23,7 @@ from evener.planner.partition.contiguous import Partition
 from evener.planner.pipeline_times import pipeline_times
 from evener.planner.problem import Problem
 from evener.planner.result import PlanResult, Status
+from evener.planner.shared_links import with_copies
 from evener.planner.side_work import fill_bubbles, units_of_job
 from evener.schedules import PipelineTimes, ScheduleEntry, ScheduleShape
 from evener.sim.engine import Outcome, simulate_many
@@ -144,7 +145,7 @@ class Candidate:
         offloading = plan_offload(
             schedule,
             self._costs(schedule, partition, tied),
-            links=self.problem.cluster.host_links(self.devices[:num_workers]),
+            links=self.problem.cluster.shared_host_links(self.devices[:num_workers]),
             cap_bytes=[min(self.cap_bytes[w::num_workers]) for w in range(num_workers)],
             lowered=lambda offloaded: self._lower(offloaded, tied),
             shared_bytes=self._shared_bytes(partition),
@@ -178,6 +179,10 @@ class Candidate:
         )
         over = () if fits else tuple(over_caps(lowered, costs.memory, self.cap_bytes))
         return Evaluated(partition, schedule, outcome, over, offload_bytes)
+
+    def costs(self, schedule: Schedule, partition: Partition) -> CostTable:
+        """Of a schedule of one replica."""
+        return self._costs(schedule, partition, tied_stages(self.problem.model, partition))
 
     def world(self, found: Evaluated) -> tuple[Schedule, CostTable]:
         """The lowered schedule of all replicas and its costs."""
@@ -265,9 +270,14 @@ class Candidate:
         tied = tied_stages(self.problem.model, partition)
         lowered = self._lower(schedule, tied)
         costs = self._costs(lowered, partition, tied)
-        if offload_bytes is not None:
-            links = self.problem.cluster.host_links(self.devices)
-            costs = with_host_copies(costs, lowered, links=links, num_bytes=offload_bytes)
+        if Kind.OFFLOAD in schedule.kinds:
+            costs = with_copies(
+                costs,
+                lowered,
+                cluster=self.problem.cluster,
+                devices=self.devices,
+                num_bytes=offload_bytes,
+            )
         return lowered, costs
 
     def _lower(self, schedule: Schedule, tied: Ties) -> Schedule:

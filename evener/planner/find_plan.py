@@ -9,6 +9,7 @@ from evener.planner.adaptis.plan_adaptis import plan_adaptis
 from evener.planner.exact.plan_exact import plan_exact
 from evener.planner.joint.plan_joint import plan_joint
 from evener.planner.megatron import plan_megatron
+from evener.planner.optpipe.plan_optpipe import plan_optpipe
 from evener.planner.problem import Planner, Problem, Progress, tell_nobody
 from evener.planner.result import PlanResult
 from evener.planner.spp.plan_spp import plan_spp
@@ -27,6 +28,7 @@ PLANNERS: Mapping[str, Planner] = MappingProxyType(
         "adaptis": plan_adaptis,
         "spp": plan_spp,
         "megatron": plan_megatron,
+        "optpipe": plan_optpipe,
         "uniform": plan_uniform,
     }
 )

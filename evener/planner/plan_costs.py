@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from functools import partial
 
 from evener.cost.build import cost_table
-from evener.cost.host_copies import with_host_copies
 from evener.cost.profile import Profile
 from evener.cost.slices import Slicing, layers_of_workers, sliced_costs
 from evener.cost.spread_head import spread_cost_table
@@ -14,6 +13,7 @@ from evener.ir.action import Kind
 from evener.ir.plan import Plan
 from evener.ir.schedule import Schedule
 from evener.planner.freezing.times import frozen_costs, least_ns
+from evener.planner.shared_links import with_copies
 from evener.spec.cluster import ClusterSpec
 from evener.spec.model import ModelSpec, layer_config
 
@@ -67,8 +67,10 @@ def costs_of_plan(
         held = layers_of_workers(priced, plan.partition, layers)
         costs = sliced_costs(price, profile, slicing, held=held)
     if Kind.OFFLOAD in plan.schedule.kinds:
-        links = cluster.host_links([device for (device,) in plan.devices])
-        costs = with_host_copies(costs, priced, links=links, num_bytes=plan.offload_bytes)
+        devices = [device for (device,) in plan.devices]
+        costs = with_copies(
+            costs, priced, cluster=cluster, devices=devices, num_bytes=plan.offload_bytes
+        )
     if plan.freezing is None:
         return costs
     return frozen_costs(priced, costs, least_ns(priced, costs), plan.freezing)

@@ -217,7 +217,7 @@ class Problem:
         return min(cost.input_grad_ns, cost.backward_ns) + self._recompute_ns(cost)
 
     def _recompute_ns(self, cost: LayerCost) -> int:
-        return 0 if self.job.recompute == "none" else cost.recompute_ns
+        return cost.recompute_ns if self.job.recompute == "full" else 0
 
 
 class Planner(Protocol):

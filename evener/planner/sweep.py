@@ -272,7 +272,7 @@ def balanced(candidate: Candidate, *, with_caps: bool) -> Partition | None:
     in_flight = [
         -(-peak // (share * num_slices)) for peak, share in zip(peaks, shares, strict=True)
     ]
-    keeps_all = problem.job.recompute == "none"
+    keeps_all = problem.job.recompute != "full"
     bytes_of_stage: NDArray[np.int64] = np.array(
         [
             [

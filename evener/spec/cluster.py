@@ -81,6 +81,7 @@ class NodeSpec(Spec):
 
     device: the name of the device type. count: devices in a node. price_micro_usd_per_h: of one
     node. link: between two devices of the node; None means the device type's own.
+    host_link_devices: how many neighbouring devices share one link to the memory of the node.
     """
 
     name: LayerName
@@ -90,6 +91,7 @@ class NodeSpec(Spec):
     zone: Name = "default"
     price_micro_usd_per_h: MicroUsdPerH = 0
     link: LinkSpec | None = None
+    host_link_devices: Size = 1
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -167,6 +169,19 @@ class ClusterSpec(Spec):
             if host is not None
         )
 
+    def host_groups(self, devices: Sequence[str]) -> tuple[int, ...]:
+        """Per device, the first of all given ones with which it shares a link to their host."""
+        keys = [self._host_link_of[name] for name in devices]
+        return tuple(map(keys.index, keys))
+
+    def shared_host_links(self, devices: Sequence[str]) -> tuple[Link, ...]:
+        """As ``host_links``, while all of the given devices copy at once."""
+        groups = self.host_groups(devices)
+        return tuple(
+            Link(link.latency_ns, link.bytes_per_s // groups.count(group))
+            for link, group in zip(self.host_links(devices), groups, strict=True)
+        )
+
     def device_type(self, name: str) -> DeviceSpec:
         """The device type of that name, of this file or else of the catalogue."""
         return self.device_types.get(name) or device_catalogue()[name]
@@ -186,6 +201,16 @@ class ClusterSpec(Spec):
                 type=node.device,
                 spec=self.device_type(node.device),
             )
+            for node in self.nodes
+            for name in node.names
+            for position in range(node.count)
+        }
+
+    @cached_property
+    def _host_link_of(self) -> dict[str, tuple[str, int]]:
+        """Per device, its node and the number of the link to the host within it."""
+        return {
+            f"{name}:{position}": (name, position // node.host_link_devices)
             for node in self.nodes
             for name in node.names
             for position in range(node.count)

@@ -95,7 +95,8 @@ class JobSpec(Spec):
     global_batch_sequences, global_batch_tokens: samples of one step, exactly one of the two.
     microbatch_size: sequences of one microbatch, or "auto" to let the planner choose.
     clip_norm: the global gradient norm is clipped to it; None means no clipping.
-    recompute: "full" keeps only the inputs of a stage and repeats its forward before backward.
+    recompute: "full" keeps only the inputs of a stage and repeats its forward before backward;
+        "auto" leaves it to the planner for which microbatches of which stages, where it can choose.
     slices: the most slices of tokens that the planner may cut a microbatch into; 1 means none.
     spread_head: whether each worker of a pipeline has a part of the head's rows (SlimPipe).
     offload: whether activations may spend a while in host memory where a worker's is too small.
@@ -115,7 +116,7 @@ class JobSpec(Spec):
     dtypes: DtypesSpec = DtypesSpec()
     optimizer: OptimizerSpec = AdamSpec()
     clip_norm: Annotated[float, Field(gt=0)] | None = None
-    recompute: Literal["none", "full"] = "none"
+    recompute: Literal["none", "auto", "full"] = "none"
     slices: Count = 1
     spread_head: bool = False
     offload: bool = False

@@ -41,6 +41,14 @@ def test_a_recomputed_cell_moves_its_checkpoint() -> None:
     assert found.action_ns(0, Action(0, Kind.OFFLOAD, 0)) == 0
 
 
+def test_a_stage_that_recomputes_some_cells_moves_the_others_whole() -> None:
+    costs = CostTable.uniform(2, 1, activation_bytes=100)
+    mixed = world("0F0 0OFFLOAD0 0FREE0 0F1 0R1 0B1 0RELOAD0 0B0")
+    found = with_host_copies(costs, mixed, links=[SLOW, FAST])
+    # 10 + 100 ns at one byte per ns: cell 0 is not recomputed.
+    assert found.action_ns(0, Action(0, Kind.OFFLOAD, 0)) == 110
+
+
 def test_what_can_be_copied_in_a_time() -> None:
     assert bytes_within(110, SLOW) == 100
     assert bytes_within(9, SLOW) == 0

@@ -98,7 +98,7 @@ def world_of(candidate: Candidate) -> World:
         for kind in problem.device_types[:num_workers]
     ]
     layers = rows[0]
-    again = 0 if problem.job.recompute == "none" else 1
+    again = 1 if problem.job.recompute == "full" else 0
     times = [
         [
             (c.forward_ns, c.input_grad_ns + extra, c.weight_grad_ns, c.backward_ns + extra)

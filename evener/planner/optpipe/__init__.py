@@ -1,0 +1,1 @@
+"""Offload, recomputation and split backward chosen together under a memory cap, after OptPipe."""

@@ -1,0 +1,125 @@
+"""Simulated annealing: actions change places in their lists, cells change what becomes of them."""
+
+from math import log
+
+import numpy as np
+
+from evener.compiled import compiled
+from evener.planner.joint.random_numbers import below, unit
+from evener.planner.optpipe.bench import Bench
+from evener.planner.optpipe.orders import Orders
+from evener.planner.optpipe.place_copies import is_idle
+from evener.planner.optpipe.play import play, replay
+from evener.planner.optpipe.world import NEVER, OFFLOAD, Int, World
+
+_MOST_LEAD = 24
+_FARTHEST = 24
+
+
+@compiled
+def anneal(
+    world: World,
+    pair: tuple[Orders, Orders],
+    bench: Bench,
+    seed: np.ndarray,
+    found_ns: Int,
+    cooling: tuple[float, float, int],
+) -> None:
+    """Change the current orders step by step.
+
+    pair: the current orders and the best ones. found_ns: [2], the time of each; all are changed in
+    place. cooling: how much worse a step may become on average, at first and at last, in
+    nanoseconds, and how many orders to judge.
+    """
+    current, best = pair
+    hot_ns, cold_ns, num_judged = cooling
+    play(world, current, bench, NEVER)
+    for number in range(num_judged):
+        heat_ns = hot_ns * (cold_ns / hot_ns) ** (number / num_judged)
+        limit_ns = found_ns[0] + int(-log(unit(seed)) * heat_ns)
+        drawn = below(seed, 16)
+        if drawn < 11:
+            worker, source, target = _draw_places(world, current, seed)
+            if source == target:
+                continue
+            _put(current, worker, source, target)
+            bench.stale[worker] = 1
+            step_ns = replay(world, current, bench, limit_ns)
+            if step_ns >= NEVER:
+                _put(current, worker, target, source)
+                bench.stale[worker] = 1
+                continue
+        else:
+            cell = below(seed, len(current.mode))
+            mode, whole, lead = current.mode[cell], current.whole[cell], current.lead[cell]
+            if not _turn(world, current, seed, cell, drawn):
+                continue
+            worker = world.worker[cell // world.sizes[1]]
+            bench.stale[worker] = 1
+            step_ns = replay(world, current, bench, limit_ns)
+            if step_ns >= NEVER:
+                current.mode[cell], current.whole[cell], current.lead[cell] = mode, whole, lead
+                bench.stale[worker] = 1
+                continue
+        found_ns[0] = step_ns
+        if step_ns < found_ns[1]:
+            found_ns[1] = step_ns
+            best.action[:] = current.action
+            best.mode[:] = current.mode
+            best.whole[:] = current.whole
+            best.lead[:] = current.lead
+
+
+@compiled
+def _turn(world: World, orders: Orders, seed: np.ndarray, cell: int, drawn: int) -> bool:
+    """Change what becomes of a cell; False if that changes nothing."""
+    if drawn < 14:
+        mode = below(seed, 3)
+        if mode == orders.mode[cell] or world.may[mode] == 0:
+            return False
+        orders.mode[cell] = mode
+        return True
+    if drawn < 15:
+        orders.whole[cell] = 1 - orders.whole[cell]
+        return True
+    orders.lead[cell] = below(seed, _MOST_LEAD)
+    return bool(orders.mode[cell] == OFFLOAD)
+
+
+@compiled
+def _draw_places(world: World, orders: Orders, seed: np.ndarray) -> tuple[int, int, int]:
+    """A worker, the place of an action and its new place; equal places if that changes nothing.
+
+    The actions of a cell keep their order.
+    """
+    worker = below(seed, world.sizes[0])
+    length = orders.length[worker]
+    if length == 0:
+        return worker, 0, 0
+    place = below(seed, length)
+    code = orders.action[worker, place]
+    if is_idle(orders, code // 4, code % 4):
+        return worker, place, place
+    distance = 1
+    while distance < _FARTHEST and below(seed, 3) > 0:
+        distance += 1
+    step = 1 if below(seed, 2) == 0 else -1
+    target = place
+    while distance > 0 and 0 <= target + step < length:
+        other = orders.action[worker, target + step]
+        if other // 4 == code // 4:
+            break
+        target += step
+        distance -= 1
+    return worker, place, target
+
+
+@compiled
+def _put(orders: Orders, worker: int, source: int, target: int) -> None:
+    """Move one action; those in between give way."""
+    row = orders.action[worker]
+    moved = row[source]
+    step = 1 if target > source else -1
+    for place in range(source, target, step):
+        row[place] = row[place + step]
+    row[target] = moved
