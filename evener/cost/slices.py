@@ -7,6 +7,7 @@ The parts add up to the whole; what the executor adds to an action is added to e
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from fractions import Fraction
 from itertools import accumulate, pairwise
 
 import numpy as np
@@ -77,6 +78,18 @@ def slice_profiles(
         profile.model_copy(update={"layers": layers})
         for layers in (zip(*parts, strict=True) if parts else ((),) * len(slice_tokens))
     )
+
+
+def least_shares(
+    model: ModelSpec, layer: LayerSpec, *, num_tokens: int, of_tokens: int
+) -> tuple[Fraction, Fraction]:
+    """Of forward and input gradient, what a slice of at least ``num_tokens`` has at least.
+
+    Wherever it stands, it does no less than the first slice of its length, which sees no context.
+    """
+    shares = _Shares.of(model, layer, (num_tokens, of_tokens - num_tokens))
+    forward = Fraction(shares.forward[0], sum(shares.forward))
+    return forward, min(forward, Fraction(shares.input_grad[0], sum(shares.input_grad)))
 
 
 @dataclass(frozen=True)

@@ -71,8 +71,23 @@ class FeedForward(_Residual):
         return self._added(x_BTD)
 
 
-class SelfAttention(_Residual):
-    """A residual layer in which tokens see one another, within documents and over slices."""
+class TokenMixer(_Residual):
+    """A residual layer in which tokens see one another, within documents and over slices.
+
+    why_not_sliced: of one that needs whole sequences of one document each, the reason.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        inner: nn.Module,
+        dropout: float,
+        model: ModelSpec,
+        *,
+        why_not_sliced: str | None = None,
+    ) -> None:
+        super().__init__(name, inner, dropout, model)
+        self.why_not_sliced = why_not_sliced
 
     def forward(
         self,
@@ -80,20 +95,8 @@ class SelfAttention(_Residual):
         documents: Tensor | None = None,
         slice_context: SliceContext | None = None,
     ) -> Tensor:
-        return self._added(x_BTD, documents, slice_context)
-
-
-class StateSpace(_Residual):
-    """A residual layer whose state runs through the whole sequence."""
-
-    why_not_sliced = "its state runs through all tokens of a sequence"
-
-    def forward(
-        self,
-        x_BTD: Tensor,
-        documents: Tensor | None = None,
-        slice_context: SliceContext | None = None,
-    ) -> Tensor:
+        if self.why_not_sliced is None:
+            return self._added(x_BTD, documents, slice_context)
         if documents is not None:
             raise UsageError("the batch cannot go through a Mamba layer", [_PACKED_STATE])
         assert slice_context is None, "a stage with this layer is never sliced"
@@ -151,20 +154,20 @@ def build_layer(model: ModelSpec, spec: LayerSpec) -> nn.Module:
             return Block(build_layer(model, spec.mixer), build_layer(model, spec.feedforward))
         case AttentionSpec():
             kind = Attention if spec.latent is None else LatentAttention
-            return SelfAttention("attn", kind(spec, width), spec.dropout, model)
+            return TokenMixer("attn", kind(spec, width), spec.dropout, model)
         case MlpSpec():
             mlp = Mlp(spec, width, spec.intermediate_size)
             return FeedForward("mlp", mlp, spec.dropout, model)
         case MoeSpec():
             return FeedForward("moe", Moe(spec, width), spec.dropout, model)
-        case MambaSpec():
-            return StateSpace("mamba", Mamba2(spec, width), spec.dropout, model)
-        case Mamba1Spec():
-            return StateSpace("mamba", Mamba1(spec, width), spec.dropout, model)
+        case MambaSpec() | Mamba1Spec():
+            mamba = Mamba2(spec, width) if isinstance(spec, MambaSpec) else Mamba1(spec, width)
+            return TokenMixer("mamba", mamba, spec.dropout, model, why_not_sliced=_ONE_STATE)
         case OpaqueSpec():
             raise SpecError(_cannot_build(model.name), [Violation(_OPAQUE)])
 
 
+_ONE_STATE = "its state runs through all tokens of a sequence"
 _PACKED_STATE = (
     'it has "documents", but a Mamba layer carries its state from one document into the next; give '
     "sequences of one document each"

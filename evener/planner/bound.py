@@ -13,6 +13,7 @@ from evener.planner.bounds.held_memory import held_memory_ns
 from evener.planner.bounds.instance import WHOLE, ChainTimes, Instance, quotient_up
 from evener.planner.bounds.load import load_ns
 from evener.planner.bounds.packing import packing_ns
+from evener.planner.bounds.sliced_chain import sliced_chain_ns
 
 Bound = Callable[[Instance], int]
 """No plan in which all workers of the instance run something has a shorter step, in nanoseconds."""
@@ -21,6 +22,7 @@ BOUNDS: Mapping[str, Bound] = MappingProxyType(
     {
         "load": load_ns,
         "chain": chain_ns,
+        "sliced chain": sliced_chain_ns,
         "heavy layer": heavy_layer_ns,
         "fill": fill_ns,
         "held memory": held_memory_ns,

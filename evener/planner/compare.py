@@ -18,8 +18,8 @@ from evener.ir.passes import lower
 from evener.ir.rules import Resource
 from evener.ir.schedule import Schedule, compute_only
 from evener.ir.timeline import Timeline
-from evener.planner.bound import pipeline_bound_ns
-from evener.planner.bounds.instance import ChainTimes
+from evener.planner.bound import lower_bound
+from evener.planner.bounds.instance import WHOLE, ChainTimes, Instance, Times, quotient_up
 from evener.planner.candidate import Candidate, Shape
 from evener.planner.freezing.plan_freezing import plan_freezing
 from evener.planner.freezing.times import frozen_costs, least_ns
@@ -125,6 +125,20 @@ class Comparison:
         return schedule.step_ns / max(1, self.lower_bound_ns) - 1
 
 
+class Pieces(NamedTuple):
+    """What lower bounds know of a world whose microbatches may be cut in slices.
+
+    times: of the layers. per_microbatch: how often they are run for each microbatch, which is then
+    so many in all; a schedule that does not cut it runs them one right after the other.
+    first_part, slice_way_ns: see ``bounds.Instance``.
+    """
+
+    times: ChainTimes
+    per_microbatch: int = 1
+    first_part: Fraction = WHOLE
+    slice_way_ns: Times | None = None
+
+
 class World(Protocol):
     """What all schedules are compared in."""
 
@@ -151,11 +165,11 @@ class World(Protocol):
         Raises ScheduleError or PlanInfeasible if it cannot run or does not fit.
         """
 
-    def chain(self, num_stages: int) -> ChainTimes:
-        """The model in pieces that no schedule of at most ``num_stages`` stages cuts further."""
+    def chain(self, num_stages: int, num_slices: int) -> "Pieces":
+        """The model in pieces that no schedule cuts further.
 
-    def first_part(self, num_slices: int) -> Fraction:
-        """See ``bounds.Instance``, where microbatches are cut in so many slices."""
+        num_stages, num_slices: the most stages of the model and slices of a microbatch.
+        """
 
     @property
     def message_ns(self) -> int:
@@ -196,9 +210,8 @@ def compare(
         tuple(refused),
         _lower_bound_ns(
             world,
-            max(chunks),
+            world.chain(max(chunks) * world.num_workers, num_slices),
             {(entry.stage_copies, _num_updates(world, entry)) for entry in entries},
-            world.first_part(num_slices),
         ),
     )
 
@@ -238,19 +251,12 @@ class EqualWorld:
             raise PlanInfeasible(_over_cap(peak, self.cap_bytes, self.share_bytes))
         return lowered, costs
 
-    def chain(self, num_stages: int) -> ChainTimes:
-        """See ``World``."""
-        chunks = num_stages // self.num_workers
-        part = [
-            self.times.forward_ns // chunks,
-            self.times.input_grad_ns // chunks,
-            self.times.forward_ns // chunks + self.times.backward_ns // chunks,
-        ]
-        return ChainTimes(*np.array([part] * num_stages, dtype=np.int64).T)
-
-    def first_part(self, num_slices: int) -> Fraction:
-        """See ``World``."""
-        return Fraction(1, num_slices)
+    def chain(self, num_stages: int, num_slices: int) -> Pieces:
+        """See ``World``: all slices take equally long."""
+        part = self.times.part(num_stages // self.num_workers * num_slices)
+        row = [part.forward_ns, part.input_grad_ns, part.forward_ns + part.backward_ns]
+        times = ChainTimes(*np.array([row] * num_stages, dtype=np.int64).T)
+        return Pieces(times, per_microbatch=num_slices)
 
     @property
     def message_ns(self) -> int:
@@ -333,10 +339,15 @@ class PlannedWorld:
             over = found.over
         raise PlanInfeasible("it does not fit into memory", over)
 
-    def chain(self, num_stages: int) -> ChainTimes:
-        """See ``World``: layers are not cut."""
+    def chain(self, num_stages: int, num_slices: int) -> Pieces:
+        """See ``World``: layers are not cut, and a slice may be as short as a token."""
         del num_stages
-        return self.problem.chain_times(self._microbatch_size)
+        times = self.problem.chain_times(self._microbatch_size)
+        return Pieces(
+            times,
+            first_part=WHOLE if num_slices == 1 else Fraction(0),
+            slice_way_ns=self.problem.slice_way_ns(self._microbatch_size, num_slices),
+        )
 
     def _slice_tokens(self, entry: ScheduleEntry, shape: ScheduleShape) -> tuple[int, ...] | None:
         """None where nothing is cut. Raises PlanInfeasible if the model needs whole sequences."""
@@ -349,10 +360,6 @@ class PlannedWorld:
             self.problem, shape, entry.slicer, microbatch_size=self._microbatch_size
         )
         return tokens if len(tokens) > 1 else None
-
-    def first_part(self, num_slices: int) -> Fraction:
-        """See ``World``; a slice may be as short as a token."""
-        return Fraction(1) if num_slices == 1 else Fraction(0)
 
     @property
     def message_ns(self) -> int:
@@ -424,23 +431,22 @@ def _num_side_steps(world: World, lowered: Schedule, costs: CostTable) -> int | 
         return None
 
 
-def _lower_bound_ns(
-    world: World, most_chunks: int, kinds: Iterable[tuple[int, int]], first_part: Fraction
-) -> int:
+def _lower_bound_ns(world: World, pieces: Pieces, kinds: Iterable[tuple[int, int]]) -> int:
     """kinds: pairs of the workers that hold a stage and of updates between two flushes."""
-    chain = world.chain(most_chunks * world.num_workers)
-    return min(
-        pipeline_bound_ns(
-            chain,
-            num_workers=world.num_workers,
-            num_microbatches=world.num_microbatches,
-            num_updates=num_updates,
+
+    def of_kind(copies: int, num_updates: int) -> int:
+        instance = Instance(
+            pieces.times,
+            world.num_workers,
+            world.num_microbatches * pieces.per_microbatch * num_updates,
             stage_copies=copies,
-            first_part=first_part,
+            first_part=pieces.first_part,
             message_ns=world.message_ns,
+            slice_way_ns=pieces.slice_way_ns,
         )
-        for copies, num_updates in kinds
-    )
+        return quotient_up(lower_bound(instance).step_ns, num_updates)
+
+    return min(of_kind(*kind) for kind in kinds)
 
 
 def _reason(entry: ScheduleEntry, error: EvenerError) -> str:

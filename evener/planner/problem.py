@@ -10,6 +10,7 @@ import numpy as np
 from evener.cost.build import links_of
 from evener.cost.memory import model_state_bytes
 from evener.cost.profile import LayerCost, LayerKey, Profile
+from evener.cost.slices import least_shares
 from evener.cost.spread_head import cannot_spread, without_projection
 from evener.errors import PlanInfeasible, ProfileError, UsageError
 from evener.ir.freezing import WHOLE_PPM
@@ -165,6 +166,32 @@ class Problem:
             work_ns = self._work_ns(device_type, microbatch_size, frozen_ppm)
             rows.append((forward_ns, input_ns, work_ns, work_ns - forward_ns - input_ns))
         return ChainTimes(*np.array(rows).min(axis=0))
+
+    def slice_way_ns(self, microbatch_size: int, num_slices: int) -> Times | None:
+        """Per layer, the least that the longest slice takes forward and back; None if there is one.
+
+        num_slices: the most into which a microbatch is cut.
+        """
+        if num_slices == 1:
+            return None
+        num_tokens = self.job.sequence_length
+        longest = -(-num_tokens // num_slices)
+        times = self.chain_times(microbatch_size)
+        shares = {
+            name: least_shares(self.model, spec, num_tokens=longest, of_tokens=num_tokens)
+            for name, spec in self.model.layer_configs.items()
+        }
+        forward, backward = zip(*(shares[name] for name in self.layer_configs), strict=True)
+        return np.array(
+            [
+                int(forward_ns) * there.numerator // there.denominator
+                + int(input_ns) * back.numerator // back.denominator
+                for forward_ns, input_ns, there, back in zip(
+                    times.forward_ns, times.input_ns, forward, backward, strict=True
+                )
+            ],
+            dtype=np.int64,
+        )
 
     def instance(
         self,

@@ -320,7 +320,12 @@ def _lower_bound_ns(problem: Problem) -> int:
             offloads=problem.job.offload,
         )
         instances.setdefault(num_updates, []).append(
-            replace(instance, stage_copies=stage_copies, first_part=first_part)
+            replace(
+                instance,
+                stage_copies=stage_copies,
+                first_part=first_part,
+                slice_way_ns=problem.slice_way_ns(size, problem.job.slices),
+            )
         )
     bounds_ns = (
         quotient_up(lower_bound(*of_runs).step_ns, num_updates)

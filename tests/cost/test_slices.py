@@ -1,13 +1,20 @@
 """Costs of slices of tokens: parts of what was measured for whole microbatches."""
 
 from collections.abc import Callable
+from fractions import Fraction
 
 import numpy as np
 import pytest
 
 from evener.cost.build import cost_table
 from evener.cost.profile import LayerCost, Profile
-from evener.cost.slices import Slicing, cannot_be_sliced, slice_profiles, sliced_costs
+from evener.cost.slices import (
+    Slicing,
+    cannot_be_sliced,
+    least_shares,
+    slice_profiles,
+    sliced_costs,
+)
 from evener.cost.table import KIND_INDEX, CostTable
 from evener.ir.action import Kind
 from evener.ir.rules import Resource
@@ -159,3 +166,19 @@ def test_layers_that_need_whole_sequences_are_named() -> None:
         "block: its state runs through all tokens of a sequence",
     ]
     assert cannot_be_sliced(MODEL) == []
+
+
+def test_the_longest_slice_has_the_least_at_the_begin_of_a_sequence() -> None:
+    # The first 3 of 6 tokens: matrices 1152 of 2304, products 288 of 1008, twice for the input.
+    spec = MODEL.layer_configs["attention"]
+    assert least_shares(MODEL, spec, num_tokens=3, of_tokens=6) == (
+        Fraction(1_440, 3_312),
+        Fraction(1_728, 4_320),
+    )
+    for tokens in ((4, 2), (2, 4), (1, 5), (3, 3), (2, 2, 2), (1, 3, 2), (6,)):
+        part = slice_profiles(PROFILE, MODEL, tokens)[tokens.index(max(tokens))].layers[0]
+        longest = -(-6 // len(tokens))
+        forward, input_grad = least_shares(MODEL, spec, num_tokens=longest, of_tokens=6)
+        assert part.forward_ns >= int(1_000 * forward)
+        assert part.input_grad_ns >= int(900 * input_grad)
+        assert part.backward_ns >= int(2_000 * input_grad)

@@ -67,6 +67,15 @@ def test_a_share_is_cut_into_stages():
     assert found.lower_bound_ns == 13
 
 
+def test_equal_slices_are_microbatches_for_the_bound():
+    # Halves of 2 x F = I = W = 4 on 2 workers: 4 microbatches of 2. Worker 1 waits for one F of 2:
+    # 2 + 4 x 6; that of worker 0 before, (2 x 2 x 12 + 2) / 2, is no more.
+    world = EqualWorld(2, 2, StageTimes(4, 4, 4))
+    found = compare(world, chunks=(1,), num_slices=2, schedules=_entries("seq1f1b_zb", "gpipe"))
+    assert found.lower_bound_ns == 26
+    assert all(row.step_ns >= 26 for row in found.compared)
+
+
 def test_latency():
     found = compare(replace(WORLD, latency_ns=5), chunks=(1,), schedules=_entries("gpipe"))
     # F 0-4 | F 7-11, B 11-15, 15-19 | B 20-24, 24-28

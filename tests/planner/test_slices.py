@@ -39,6 +39,16 @@ def test_slices_are_planned_where_the_job_asks_for_them(problem):
     assert solve(whole).objective_ns > 300
 
 
+def test_one_of_few_slices_is_long(problem):
+    # Of two slices one has 2 of 4 tokens: 20 there and 20 back through each of 4 layers, where
+    # every worker has 120 to do.
+    halved = replace(problem, job=problem.job.model_copy(update={"slices": 2}))
+    result = solve(halved)
+    assert result.lower_bound_ns == 160
+    assert result.objective_ns >= 160
+    assert compare(PlannedWorld(halved), chunks=(1,), num_slices=2).lower_bound_ns == 160
+
+
 def test_a_plan_of_slices_is_priced_with_its_model(problem, tmp_path):
     result = solve(problem)
     result.best.save(tmp_path / "plan.json")

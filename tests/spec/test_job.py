@@ -6,6 +6,19 @@ from evener.spec import AdamSpec, FreezeSpec, JobSpec, SgdSpec, SideWorkSpec, pa
 DO_NOT_DIVIDE = "do not divide the global batch of 12 sequences; sizes that do"
 
 
+def job_of(text: str) -> JobSpec:
+    return parse_toml(text, JobSpec, file="job.toml")
+
+
+def refusal(text: str) -> str:
+    """What is wrong with a file, without the header."""
+    with pytest.raises(SpecError) as caught:
+        job_of(text)
+    header, _, found = str(caught.value).partition("\n")
+    assert header == "job.toml does not describe a JobSpec:"
+    return found
+
+
 def test_an_empty_file_is_the_default_job() -> None:
     assert parse_toml("", JobSpec, file="empty.toml") == JobSpec()
 
@@ -68,17 +81,14 @@ def test_json_round_trip() -> None:
 
 
 def test_freeze() -> None:
-    job = parse_toml("[freeze]\nmax_share = 0.3\nwarmup_steps = 2", JobSpec, file="job.toml")
+    job = job_of("[freeze]\nmax_share = 0.3\nwarmup_steps = 2")
     assert job.freeze == FreezeSpec(max_share=0.3, warmup_steps=2)
     assert job.freeze.max_share_ppm == 300_000
-    assert parse_toml("[freeze]", JobSpec, file="job.toml").freeze == FreezeSpec()
+    assert job_of("[freeze]").freeze == FreezeSpec()
 
 
 def test_a_share_that_would_freeze_nothing_is_refused() -> None:
-    with pytest.raises(SpecError) as caught:
-        parse_toml("[freeze]\nmax_share = 1e-9", JobSpec, file="job.toml")
-    assert str(caught.value) == (
-        "job.toml does not describe a JobSpec:\n"
+    assert refusal("[freeze]\nmax_share = 1e-9") == (
         "  job.toml:2: freeze.max_share: 1e-09 rounds to 0 parts per million; give 0.000001 or "
         "more, or leave freeze out"
     )
@@ -87,10 +97,7 @@ def test_a_share_that_would_freeze_nothing_is_refused() -> None:
 
 def test_freeze_refused() -> None:
     text = "[freeze]\nmax_share = 1.5\nmonitor_steps = -1\nramp = 3"
-    with pytest.raises(SpecError) as caught:
-        parse_toml(text, JobSpec, file="job.toml")
-    assert str(caught.value) == (
-        "job.toml does not describe a JobSpec:\n"
+    assert refusal(text) == (
         "  job.toml:2: freeze.max_share: 1.5 should be less than or equal to 1\n"
         "  job.toml:3: freeze.monitor_steps: -1 should be greater than or equal to 0\n"
         "  job.toml:4: freeze.ramp: unknown key; known: max_share, warmup_steps, monitor_steps, "
@@ -103,7 +110,7 @@ def test_side_work() -> None:
         '[[side_work]]\nname = "factor"\ntime = "3 ms"\nafter = "forward"\n'
         '[[side_work]]\nname = "inverse"\ntime = "1 us"\nafter = "factor"'
     )
-    assert parse_toml(text, JobSpec, file="job.toml").side_work == (
+    assert job_of(text).side_work == (
         SideWorkSpec(name="factor", time_ns=3_000_000, after="forward"),
         SideWorkSpec(name="inverse", time_ns=1_000, after="factor"),
     )
@@ -112,10 +119,7 @@ def test_side_work() -> None:
 def test_side_work_refused() -> None:
     one = "[[side_work]]\n"
     text = f'{one}name = "a1"\ntime = 3\n{one}name = "forward"\n{one}time = "1 us"'
-    with pytest.raises(SpecError) as caught:
-        parse_toml(text, JobSpec, file="job.toml")
-    assert str(caught.value) == (
-        "job.toml does not describe a JobSpec:\n"
+    assert refusal(text) == (
         "  job.toml:2: side_work[0].name: \"a1\" should be a name of letters, '_' and '-', and "
         'neither "forward" nor "backward"\n'
         '  job.toml:3: side_work[0].time: 3 has no unit; write a time such as "5 us" or "1.5 ms" '
@@ -129,10 +133,7 @@ def test_side_work_refused() -> None:
         f'{one}name = "{name}"\ntime = "1 us"\nafter = "{after}"\n'
         for name, after in (("factor", "inverse"), ("factor", "foward"), ("inverse", "factor"))
     )
-    with pytest.raises(SpecError) as caught:
-        parse_toml(text, JobSpec, file="job.toml")
-    assert str(caught.value) == (
-        "job.toml does not describe a JobSpec:\n"
+    assert refusal(text) == (
         '  job.toml:4: side_work[0].after: there is no side work "inverse" above, and it is '
         'neither "forward" nor "backward"; known: forward, backward\n'
         '  job.toml:6: side_work[1].name: "factor" is the name of side_work[0] as well; take '
@@ -182,9 +183,7 @@ def _of_one_update(other: str) -> str:
     ],
 )
 def test_asynchronous_refused(text: str, message: str) -> None:
-    with pytest.raises(SpecError) as caught:
-        parse_toml(text, JobSpec, file="job.toml")
-    assert str(caught.value) == f"job.toml does not describe a JobSpec:\n  {message}"
+    assert refusal(text) == f"  {message}"
 
 
 @pytest.mark.parametrize("other", ["freeze", "side_work", "asynchronous", "offload"])
@@ -195,10 +194,7 @@ def test_a_spread_head_goes_alone(other: str) -> None:
         "asynchronous": "asynchronous = true",
         "offload": "offload = true",
     }
-    with pytest.raises(SpecError) as caught:
-        parse_toml(f"spread_head = true\n{lines[other]}", JobSpec, file="job.toml")
-    assert str(caught.value) == (
-        "job.toml does not describe a JobSpec:\n"
+    assert refusal(f"spread_head = true\n{lines[other]}") == (
         f"  job.toml:1: spread_head: is true, but the job also has {other}, which is planned for "
         "a head on one worker; take one of the two out of the job"
     )

@@ -64,6 +64,8 @@ class Instance:
     message_ns: the least time of a message between two workers.
     worker_work_ns: int64[worker, layer], ``work_ns`` on every single worker; None if all are equal.
     memory: None if it limits nothing.
+    slice_way_ns: per layer, the least forward and input gradient of the longest slice, where
+        microbatches may be cut into a limited number of them; else None.
     """
 
     chain: ChainTimes
@@ -75,6 +77,7 @@ class Instance:
     message_ns: int = 0
     worker_work_ns: Times | None = None
     memory: Memory | None = None
+    slice_way_ns: Times | None = None
 
     @property
     def num_layers(self) -> int:
