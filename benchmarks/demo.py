@@ -5,7 +5,6 @@ The text is the source files of Python's standard library; tokens are pairs of b
 
 import sysconfig
 from collections.abc import Callable
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +12,7 @@ from torch import nn
 from torch.optim import Optimizer
 
 import evener
-from evener.executor.text_data import TextTokens, read_text
+from evener.executor.text_data import read_text
 from evener.modules.optimizer import optimizer_factory, set_learning_rate
 from evener.spec import load_toml
 from evener.spec.job import AdamSpec
@@ -28,12 +27,10 @@ class Demo:
         self.model = load_toml(RECIPES / "models/demo.toml", evener.ModelSpec)
         job = load_toml(RECIPES / "jobs/demo.toml", evener.JobSpec)
         self.job = job.model_copy(update={"seed": seed})
-
-    @cached_property
-    def text(self) -> TextTokens:
         vocabulary_size = self.model.vocabulary_size
         assert vocabulary_size is not None
-        return read_text(Path(sysconfig.get_path("stdlib")), vocabulary_size=vocabulary_size)
+        stdlib = Path(sysconfig.get_path("stdlib"))
+        self.text = read_text(stdlib, vocabulary_size=vocabulary_size)
 
     def batch(self, step: int) -> dict[str, Any]:
         """Of one step."""

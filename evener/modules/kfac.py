@@ -25,7 +25,7 @@ class KfacOptions:
     refresh. largest: a factor with more rows is taken for the identity.
     """
 
-    damping: float = 0.1
+    damping: float = 0.3
     decay: float = 0.9
     largest: int = 1024
 
