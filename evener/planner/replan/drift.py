@@ -51,10 +51,15 @@ class Expected:
         """
         world, reasons = self.world, []
         common = _common(self._slowness(seen).values())
-        if _differs(common, threshold):
+        if _differs(common, threshold) and trusts_layers:
             reasons.append(f"the work takes {common:.2f} times as long as expected")
         if reasons or not trusts_layers:
-            world = world.with_layers(self._fitted_layers(seen))
+            fitted = self._fitted_layers(seen)
+            world = world.with_layers(fitted)
+            name, way = max(fitted, key=lambda each: _size(fitted[each]))
+            if not trusts_layers and _differs(fitted[name, way], threshold):
+                by = f"{fitted[name, way]:.2f} times as long {way} as its profile says"
+                reasons.append(f"layer {name} takes {by}")
         factors = Expected(self.plan, world)._slowness(seen)
         world = world.with_speeds(factors)
         reasons += [
@@ -139,4 +144,9 @@ def _common(factors: Collection[float]) -> float:
 
 
 def _differs(factor: float, threshold: float) -> bool:
-    return max(factor, 1 / max(factor, 1e-9)) > threshold
+    return _size(factor) > threshold
+
+
+def _size(factor: float) -> float:
+    """Of a change, up or down."""
+    return max(factor, 1 / max(factor, 1e-9))

@@ -6,9 +6,15 @@ from typing import Any
 import pytest
 
 from evener.cost.profile import LayerCost, LinkCost, Profile
+from evener.ir.action import Kind
+from evener.ir.dependencies import resolve
 from evener.ir.plan import Plan
+from evener.ir.timeline import Timeline
+from evener.planner.replan.drift import Drift, Expected
+from evener.planner.replan.observation import Observation
 from evener.planner.replan.world import World
 from evener.schedules import SCHEDULES, ScheduleShape
+from evener.sim.engine import simulate
 from evener.spec import ClusterSpec, JobSpec, ModelSpec
 
 MLP = {"kind": "mlp", "intermediate_size": 4, "gated": False}
@@ -72,6 +78,31 @@ class Small:
 
     def world(self, plan: Plan | None = None) -> World:
         return World.of(plan or self.plan(), MODEL, self.cluster(), self.profile())
+
+    def measured(self, plan: Plan, world: World) -> Timeline:
+        """A simulated step with messages as a run notes them: from being issued to being taken."""
+        timeline = simulate(plan.lowered(), world.costs(plan))
+        start_ns, end_ns = timeline.start_ns[:], timeline.end_ns[:]
+        found = resolve(timeline.schedule)
+        for index, needs in enumerate(found.needs):
+            for need in needs:
+                if found.actions[need].kind in (Kind.RECV_F, Kind.RECV_B):
+                    send = found.match[need]
+                    start_ns[need] = start_ns[send]
+                    end_ns[send] = end_ns[need] = start_ns[index]
+        return Timeline("measured", timeline.schedule, start_ns, end_ns)
+
+    def seen(self, plan: Plan, world: World) -> Observation:
+        """What a step in that world tells."""
+        return Expected(plan, world).observer.read(self.measured(plan, world))
+
+    def drift(
+        self, plan: Plan, believed: World, real: World, *, trusts_layers: bool = True
+    ) -> Drift:
+        """What it tells somebody who believes in another one."""
+        return Expected(plan, believed).compare(
+            self.seen(plan, real), threshold=1.2, trusts_layers=trusts_layers
+        )
 
 
 def _layer(name: str, time_ns: int) -> LayerCost:

@@ -4,51 +4,14 @@ from typing import Any
 
 import pytest
 
-from evener.ir.plan import Plan
-from evener.ir.timeline import Timeline
-from evener.planner.replan.drift import Drift, Expected
-from evener.planner.replan.observation import Observation, Observer
-from evener.planner.replan.world import World
-from evener.sim.engine import simulate
+from evener.planner.replan.observation import Observation
 
 MS = 1_000_000
 
 
-def as_measured(timeline: Timeline) -> Timeline:
-    """With messages as a run notes them: from when they were issued until they were taken.
-
-    In these worlds a worker takes a message right before it needs it, so a message ends when the
-    action after it begins.
-    """
-    observer = Observer(timeline.schedule, _no_costs(timeline))
-    start_ns, end_ns = timeline.start_ns[:], timeline.end_ns[:]
-    for send, receive in zip(observer._sends.tolist(), observer._receives.tolist(), strict=True):
-        start_ns[receive] = start_ns[send]
-        end_ns[send] = end_ns[receive]
-    return Timeline("measured", timeline.schedule, start_ns, end_ns)
-
-
-def _no_costs(timeline: Timeline) -> Any:
-    from evener.cost.table import CostTable
-
-    schedule = timeline.schedule
-    return CostTable.uniform(schedule.num_workers, schedule.num_stages)
-
-
-def seen(plan: Plan, world: World) -> Observation:
-    timeline = as_measured(simulate(plan.lowered(), world.costs(plan)))
-    return Expected(plan, world).observer.read(timeline)
-
-
-def drift(plan: Plan, believed: World, real: World, *, trusts_layers: bool = True) -> Drift:
-    return Expected(plan, believed).compare(
-        seen(plan, real), threshold=1.2, trusts_layers=trusts_layers
-    )
-
-
 def test_nothing_new(small: Any) -> None:
     world = small.world()
-    found = drift(small.plan(), world, world)
+    found = small.drift(small.plan(), world, world)
     assert found.reasons == ()
     assert found.world == world
 
@@ -56,13 +19,13 @@ def test_nothing_new(small: Any) -> None:
 @pytest.mark.parametrize("factor", [1.15, 0.9])
 def test_small_changes_are_noise(factor: float, small: Any) -> None:
     world = small.world()
-    assert drift(small.plan(), world, world.with_speeds({1: factor})).reasons == ()
+    assert small.drift(small.plan(), world, world.with_speeds({1: factor})).reasons == ()
 
 
 @pytest.mark.parametrize("factor", [2.0, 0.5])
 def test_a_worker_has_changed(factor: float, small: Any) -> None:
     world = small.world()
-    found = drift(small.plan(), world.with_speeds({0: 1 / factor}), world)
+    found = small.drift(small.plan(), world.with_speeds({0: 1 / factor}), world)
     assert found.reasons == (f"local:0 takes {factor:.2f} times as long as expected",)
     assert not found.only_links
     assert found.world.step_ns(small.plan()) == world.step_ns(small.plan())
@@ -71,19 +34,19 @@ def test_a_worker_has_changed(factor: float, small: Any) -> None:
 def test_a_worker_is_known_by_its_device(small: Any) -> None:
     plan, turned = small.plan(), small.plan(devices=("local:1", "local:0"))
     world = small.world(plan)
-    found = drift(turned, world, world.with_speeds({1: 2.0}))
+    found = small.drift(turned, world, world.with_speeds({1: 2.0}))
     assert found.reasons == ("local:1 takes 2.00 times as long as expected",)
 
 
 def test_all_workers_together_are_the_work(small: Any) -> None:
     world = small.world()
-    found = drift(small.plan(), world, world.with_speeds({0: 1.5, 1: 1.5}))
+    found = small.drift(small.plan(), world, world.with_speeds({0: 1.5, 1: 1.5}))
     assert found.reasons == ("the work takes 1.50 times as long as expected",)
 
 
 def test_a_slow_link_is_known_by_those_who_wait_for_it(small: Any) -> None:
     plan, world = small.plan(), small.world()
-    found = drift(plan, world, world.with_latencies({(0, 1): 10 * MS, (1, 0): 10 * MS}))
+    found = small.drift(plan, world, world.with_latencies({(0, 1): 10 * MS, (1, 0): 10 * MS}))
     assert found.reasons == (
         "messages from local:0 to local:1 take 10 ms instead of 0 ns",
         "messages from local:1 to local:0 take 10 ms instead of 0 ns",
@@ -95,8 +58,8 @@ def test_a_slow_link_is_known_by_those_who_wait_for_it(small: Any) -> None:
 def test_a_link_is_judged_by_the_actions_beside_it(small: Any) -> None:
     # A mean action takes 6 ms (4 forward, 8 backward): a fifth of it is 1.2 ms.
     plan, world = small.plan(), small.world()
-    assert not drift(plan, world, world.with_latencies({(0, 1): MS})).reasons
-    assert drift(plan, world, world.with_latencies({(0, 1): 2 * MS})).reasons
+    assert not small.drift(plan, world, world.with_latencies({(0, 1): MS})).reasons
+    assert small.drift(plan, world, world.with_latencies({(0, 1): 2 * MS})).reasons
 
 
 def test_layers_explain_what_a_described_profile_has_wrong(small: Any) -> None:
@@ -105,7 +68,7 @@ def test_layers_explain_what_a_described_profile_has_wrong(small: Any) -> None:
     real = world.with_layers(
         {(name, way): 2.0 for name in ("narrow", "head") for way in ("forward", "backward")}
     )
-    found = drift(plan, world, real, trusts_layers=False)
+    found = small.drift(plan, world, real, trusts_layers=False)
     for rank in ("rank0", "rank1"):
         assert [c.forward_ns for c in found.world.problem.layer_costs(rank, 1)] == pytest.approx(
             [1 * MS, 3 * MS, 4 * MS, 4 * MS], rel=1e-6
@@ -114,7 +77,7 @@ def test_layers_explain_what_a_described_profile_has_wrong(small: Any) -> None:
 
 def test_windows_are_medians(small: Any) -> None:
     plan, world = small.plan(), small.world()
-    calm, late = seen(plan, world), seen(plan, world.with_speeds({0: 9.0, 1: 9.0}))
+    calm, late = small.seen(plan, world), small.seen(plan, world.with_speeds({0: 9.0, 1: 9.0}))
     together = Observation.together([calm, late, calm])
     assert together.step_ns == calm.step_ns
     assert together.work_ns.tolist() == calm.work_ns.tolist()
