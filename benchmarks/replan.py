@@ -1,15 +1,17 @@
 """Planning anew while training: a worker at half speed, a slow link, both from one step on.
 
-    python -m benchmarks.replan [--planner sweep] [--steps 64] [--unit 1.0] [--json]
+    python -m benchmarks.replan [--planner sweep] [--time-limit 20] [--steps 64] [--unit 4] [--json]
 
 Four processes train a small model of unequal layers in float64 with dropout.  Tensors, messages
 and losses are real; actions and messages take the time that a profile says (sleeping workers), so
 four workers need no four cores.  At step 20 one worker falls to half speed, or one link becomes
 slow in both directions.  Compared are the step before, after the disturbance, after re-planning,
 and that of a fresh plan that was made for the disturbed world by the same planner; and the losses
-with those of a run that nothing disturbs and nobody plans anew.
+with those of a run that nothing disturbs and nobody plans anew.  What the run says of itself goes
+to the standard error.
 
-- unit: milliseconds of the shortest layer.
+- unit: milliseconds of the shortest layer.  On a busy machine take more: what the layers really
+  compute has to fit.
 """
 
 import argparse
@@ -17,6 +19,7 @@ import json
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from math import nan
 from statistics import median
 
 import torch
@@ -92,7 +95,7 @@ class Row:
             f"{self.disturbance:12}"
             + "".join(f"{time_ns / 1e6:9.1f} ms" for time_ns in times)
             + f"{self.ratio:8.3f}{self.disturbed_ns / self.replanned_ns:7.2f}x"
-            + f"{self.difference:12.1e}  {', '.join(self.switches)}"
+            + f"{self.num_steps:7}{self.difference:12.1e}  {', '.join(self.switches)}"
         )
 
 
@@ -216,7 +219,7 @@ def row(
         disturbance=name,
         before_ns=median(run.step_ns[WARM_UP:AT]),
         disturbed_ns=median(run.step_ns[AT:first]),
-        replanned_ns=median(run.step_ns[last + WARM_UP :] or [0]),
+        replanned_ns=median(run.step_ns[last + WARM_UP :] or [nan]),
         fresh_ns=median(fresh.step_ns[WARM_UP:]),
         switches=tuple(
             f"{each.plan.schedule.name} at {each.step} ({each.gain:.2f}x predicted)"
@@ -232,13 +235,17 @@ def main() -> int:
     parser.add_argument("--planner", default="sweep")
     parser.add_argument("--time-limit", type=float, default=20.0)
     parser.add_argument("--steps", type=int, default=64)
-    parser.add_argument("--unit", type=float, default=1.0)
+    parser.add_argument("--unit", type=float, default=4.0)
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
     machines = Machines(round(options.unit * 1e6), options.planner, options.time_limit)
     if not options.json:
         names = ("before", "disturbed", "re-planned", "fresh plan")
-        print(f"{'':12}" + "".join(f"{each:>12}" for each in names) + "   ratio   gain  difference")
+        print(
+            f"{'':12}"
+            + "".join(f"{each:>12}" for each in names)
+            + "   ratio    gain  steps  difference"
+        )
     for each in rows(machines, options.steps):
         print(json.dumps({**asdict(each), "ratio": each.ratio}) if options.json else each)
     return 0

@@ -226,7 +226,7 @@ def _replan(options: argparse.Namespace) -> Replan | None:
     if not options.replan:
         alone = [f"--{name.replace('_', '-')}" for name in flags if getattr(options, name)]
         if alone:
-            raise UsageError(f"{', '.join(alone)}: only for --replan; add it, or leave them out")
+            raise UsageError(f"without --replan there is no use for {', '.join(alone)}; add it")
         return None
     if options.cluster is None or options.profile is None:
         raise UsageError("--replan needs what the plan was made from: --cluster and --profile")

@@ -18,10 +18,12 @@ from evener.executor.worker_model import WorkerModel
 class Kept:
     """What besides its tensors belongs to a holding.
 
+    learns: whether it is trained, and so the same on all who have it.
     keys: of the optimizer's tensors. on_cpu: which of these are in host memory wherever the
     parameter is. others: what else the optimizer keeps. options: of the parameter's group.
     """
 
+    learns: bool = False
     keys: tuple[str, ...] = ()
     on_cpu: tuple[bool, ...] = ()
     others: Mapping[str, Any] = field(default_factory=dict)
@@ -57,7 +59,7 @@ def holdings(engine: TorchEngine) -> Holdings:
     """All that a worker would lose, as it is: nothing is copied."""
     model = engine.model
     held = chain(model.parameters.items(), model.rest.items())
-    found = {name: Holding((tensor.detach(),)) for name, tensor in held}
+    found = {name: Holding((each.detach(),), Kept(each.requires_grad)) for name, each in held}
     for stage, optimizer in engine.optimizers.items():
         options = _options(optimizer)
         for name, parameter in model.stepped[stage].items():
@@ -65,7 +67,7 @@ def holdings(engine: TorchEngine) -> Holdings:
             keys = tuple(key for key, value in state.items() if isinstance(value, Tensor))
             on_cpu = tuple(state[key].device.type == "cpu" for key in keys)
             others = {key: value for key, value in state.items() if key not in keys}
-            kept = Kept(keys, on_cpu, others, options[parameter])
+            kept = Kept(True, keys, on_cpu, others, options[parameter])
             found[name] = Holding((parameter.detach(), *(state[key] for key in keys)), kept)
     return found
 
@@ -110,11 +112,13 @@ class Moves:
         for worker, names in enumerate(held):
             for name in names:
                 owner.setdefault(name, worker)
+        kept = {name: held[worker][name] for name, worker in owner.items()}
         of_pair: dict[tuple[int, int], list[str]] = {}
         for target, wanted in enumerate(needed):
-            for name in sorted(set(wanted) - held[target].keys()):
-                of_pair.setdefault((owner[name], target), []).append(name)
-        kept = {name: held[worker][name] for name, worker in owner.items()}
+            for name in sorted(wanted):
+                has_it = name in held[target] and (kept[name].learns or owner[name] == target)
+                if not has_it:
+                    of_pair.setdefault((owner[name], target), []).append(name)
         return cls(kept, dict(sorted(of_pair.items())))
 
     def run(self, held: Holdings, transport: Transport, device: torch.device) -> Holdings:

@@ -13,12 +13,7 @@ from evener.executor.handover import Heritage, Moves, fill, holdings
 from evener.executor.launch import Rank
 from evener.executor.shared_memory import connect
 from evener.executor.torch_transport import TorchTransport
-from evener.executor.train import (
-    Trainer,
-    TrainOptions,
-    build_held,
-    trainer_connections,
-)
+from evener.executor.train import Trainer, TrainOptions, build_held, trainer_connections
 from evener.ir.plan import Plan
 
 
@@ -41,7 +36,9 @@ class Seat:
         self.plan = plan
         self.transport = self._transport(plan)
         self.trainer = Trainer(plan, model, self.transport, options, progress=progress)
-        _keep_loaded()
+        # What is loaded by now stays: to look through it again at every full collection costs a
+        # rank 0.2 s, each at another time, and the others wait.
+        gc.freeze()
 
     def worker_of(self, rank: int) -> int:
         """Who that rank is under the plan in force."""
@@ -50,7 +47,8 @@ class Seat:
     def switch(self, plan: Plan) -> None:
         """Go on under another plan of the same devices; all ranks call it between the same steps.
 
-        Whoever lacks a parameter, its optimizer's state or a buffer gets it from a rank that has
+        Whoever lacks a parameter with its optimizer's state gets it from a rank that has it; a
+        buffer, which each replica may have changed in its own way, all get from the first that has
         it.  Random numbers, losses and the data of a step do not depend on the plan.
         """
         trainer, device = self.trainer, self._options.device
@@ -82,7 +80,9 @@ class Seat:
             heritage=heritage,
         )
         del trainer
-        _keep_loaded()
+        gc.unfreeze()  # the old one has to go
+        gc.collect()
+        gc.freeze()
 
     def close(self) -> None:
         """Let go of all connections; all ranks call it together."""
@@ -97,11 +97,3 @@ class Seat:
         store = PrefixStore(f"meeting/{self._num_meetings}", self._rank.store)
         worker = replace(self._rank, index=self.worker_of(self._rank.index), store=store)
         return connect(worker, self._options.device, pairs, groups)
-
-
-def _keep_loaded() -> None:
-    """What is loaded by now stays: to look through it again at every full collection costs a rank
-    0.2 s, each at another time, and the others wait."""
-    gc.unfreeze()
-    gc.collect()
-    gc.freeze()
