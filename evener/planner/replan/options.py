@@ -84,6 +84,7 @@ def _cannot_change(plan: Plan) -> list[str]:
         for what, there in (
             ("freezes parameters", plan.freezing is not None),
             ("makes several updates between two flushes", plan.schedule.updates.number > 1),
+            ("spreads its head", plan.job.spread_head),
             ("has side work", bool(side_work_names(plan.steps))),
         )
         if there

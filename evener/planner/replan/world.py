@@ -4,7 +4,7 @@ A profile has costs by type of device.  Whether one of several like devices has 
 only be said, and planned for, where it is a type by itself.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Literal, Self, TypeAlias
@@ -17,7 +17,7 @@ from evener.planner.plan_costs import costs_of_plan
 from evener.planner.problem import Problem
 from evener.sim.engine import simulate_many
 from evener.spec.cluster import ClusterSpec, NodeSpec
-from evener.spec.device import LinkSpec
+from evener.spec.device import DeviceSpec, LinkSpec
 from evener.spec.model import ModelSpec
 
 Way: TypeAlias = Literal["forward", "backward"]
@@ -70,9 +70,7 @@ class World:
         )
         by_rank = ClusterSpec(
             name=cluster.name,
-            device_types={
-                rank: cluster.device(name).spec for rank, name in zip(own, names, strict=True)
-            },
+            device_types=dict(zip(own, _specs(names, cluster), strict=True)),
             nodes=tuple(NodeSpec(name=rank, device=rank) for rank in own),
             between_nodes=_NEVER_USED,
         )
@@ -161,6 +159,17 @@ class World:
         update = {name: tuple(values) for name, values in parts.items()}
         profile = self.problem.profile.model_copy(update=update)
         return replace(self, problem=replace(self.problem, profile=profile))
+
+
+def _specs(names: Sequence[str], cluster: ClusterSpec) -> Iterator[DeviceSpec]:
+    """Per device; of a link to the host that several share, each has its part."""
+    groups = cluster.host_groups(names)
+    for name, group in zip(names, groups, strict=True):
+        spec, sharing = cluster.device(name).spec, groups.count(group)
+        if spec.host is not None and sharing > 1:
+            part = {"bandwidth_bytes_per_s": spec.host.bandwidth_bytes_per_s // sharing}
+            spec = spec.model_copy(update={"host": spec.host.model_copy(update=part)})
+        yield spec
 
 
 # A cluster needs a link between its nodes; here the profile has one for every pair.

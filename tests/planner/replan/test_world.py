@@ -5,6 +5,8 @@ from typing import Any
 import pytest
 
 from evener.errors import ProfileError
+from evener.spec import ClusterSpec
+from evener.spec.device import LinkSpec
 
 MS = 1_000_000
 
@@ -46,3 +48,16 @@ def test_what_was_not_measured_is_named_by_the_user_s_types(small: Any) -> None:
     profile = small.profile({"embedding": 1, "wide": 3, "narrow": 2})
     with pytest.raises(ProfileError, match='layer "head" on "cpu" with microbatch size 1'):
         type(small.world()).of(small.plan(), small.model, small.cluster(), profile)
+
+
+def test_of_a_shared_host_link_each_has_its_part(small: Any) -> None:
+    (node,) = small.cluster().nodes
+    host = LinkSpec(bandwidth_bytes_per_s=10, latency_ns=3)
+    spec = small.cluster().device("local:0").spec.model_copy(update={"host": host})
+    shared = ClusterSpec(
+        name="shared",
+        device_types={"cpu": spec},
+        nodes=(node.model_copy(update={"host_link_devices": 2}),),
+    )
+    world = type(small.world()).of(small.plan(), small.model, shared, small.profile())
+    assert world.problem.cluster.host_links(("rank0:0", "rank1:0")) == ((3, 5), (3, 5))
