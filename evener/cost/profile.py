@@ -138,7 +138,7 @@ class Profile(_Record):
     model, fingerprint: which model was measured; the fingerprint tells changed shapes.
     device_type, host: where, as in the cluster's description, and in words.
     dtype: of parameters and activations, such as "float32".
-    step_ns_per_parameter_byte: time of the optimizer step.
+    step_ns_per_parameter_byte: time of the optimizer step, with clipping if the job clips.
     overhead_ns: what the executor adds to every compute action.
     slice_latencies: where the job cuts slices, what they were measured to take.
     """

@@ -146,7 +146,7 @@ def _facts(probe: Probe, job: JobSpec) -> dict[str, Any]:
 
 
 def _step_ns_per_parameter_byte(bench: Bench, watch: Stopwatch) -> float:
-    """How long the optimizer takes; changes the subjects' parameters."""
+    """How long the optimizer takes, with clipping if the job clips; changes parameters."""
     job, subjects = bench.job, bench.subjects.values()
     make_optimizer = bench.options.optimizer or optimizer_factory(job.optimizer)
     parameters = [
@@ -157,7 +157,18 @@ def _step_ns_per_parameter_byte(bench: Bench, watch: Stopwatch) -> float:
     ]
     if not parameters:
         return 0.0
-    step = make_optimizer(parameters).step
+    optimizer = make_optimizer(parameters)
+    gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
+
+    @torch.no_grad()
+    def step() -> None:
+        if job.clip_norm is not None:  # as the executor does it, but for the exchange
+            norms = [torch.linalg.vector_norm(each, dtype=torch.float64) for each in gradients]
+            torch.stack(norms).square().sum().item()
+            for gradient in gradients:
+                gradient.mul_(1.0)
+        optimizer.step()
+
     step()  # makes the states
     samples = [watch.time(step)[1] for _ in range(_OPTIMIZER_STEPS)]
     num_parameters = sum(subject.num_parameters for subject in subjects)
