@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Annotated, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, ValidationError, model_validator
 
@@ -128,9 +128,13 @@ class Plan(Record):
             )
         return found
 
+    def changed(self, **fields: Any) -> "Plan":
+        """The same plan but for some fields. Raises what building one does."""
+        return Plan(**{**{name: getattr(self, name) for name in Plan.model_fields}, **fields})
+
     def with_cycle(self, cycle: Sequence[Schedule]) -> "Plan":
         """The same plan with side work in its steps; see ``cycle``."""
-        return Plan(**{**dict(self), "cycle": tuple(cycle)})
+        return self.changed(cycle=tuple(cycle))
 
     def require_model(self, model: ModelSpec) -> None:
         """Raise PlanError unless the plan is for this model."""

@@ -34,8 +34,7 @@ def with_other_warm_up(plan: Plan, world: World) -> Plan | None:
     times = pipeline_times(schedule, world.costs(plan), cap_bytes)
     best, best_ns = None, 0
     for order in _orders(schedule, holders, times):
-        changed = {"schedule": order, "predicted": None, "offload_bytes": None}
-        found = Plan(**{**dict(plan), **changed})
+        found = plan.changed(schedule=order, predicted=None, offload_bytes=None)
         (outcome,) = simulate_many(found.lowered(), [world.costs(found)])
         fits = all(peak <= cap for peak, cap in zip(outcome.peak_bytes, cap_bytes, strict=True))
         if fits and (best is None or outcome.step_ns < best_ns):
