@@ -231,6 +231,8 @@ class _Window:
     def _hold(self, worker: int, row: list[Action]) -> None:
         """What the worker keeps stays under its cap."""
         room_bytes = _room_bytes(self.table, worker)
+        for stage in np.flatnonzero(self.table.orders.worker == worker).tolist():
+            self._wait_for_room(stage, room_bytes)
         intervals, demands = [], []
         for since, until, size in _kept(self.table, row):
             if since not in self.inside and until not in self.inside:
@@ -243,6 +245,39 @@ class _Window:
             intervals.append(self.model.new_interval_var(begin, length, end, ""))
             demands.append(size)
         self.model.add_cumulative(intervals, demands, max(0, room_bytes))
+
+    def _wait_for_room(self, stage: int, room_bytes: int) -> None:
+        """A forward that has no room before others have left memory runs behind those.
+
+        Where so many backwards have started, so many weight gradients must have as well, or one
+        backward more.  That follows from the cap, but the solver would be long in finding it.
+        """
+        kept, weight = _kept_bytes(self.table, stage)
+        if not 0 < weight <= kept:
+            return
+        times = self.table.time_ns
+        backward_ns, weight_ns = times[stage, BACKWARD], times[stage, WEIGHT]
+        for number in range(int(self.table.world.sizes[1])):
+            excess_bytes = (number + 1) * kept - room_bytes
+            for backwards in range(number + 1):
+                weights = -(-(excess_bytes - backwards * (kept - weight)) // weight)
+                forward = stage, FORWARD, number
+                behind = (stage, BACKWARD, backwards), (stage, WEIGHT, weights - 1)
+                if weights <= 0 or not {forward, *behind} <= self.begin.keys():
+                    continue
+                begin = self.begin[forward]
+                after_one = begin >= self.begin[behind[0]] + backward_ns
+                after_other = begin >= self.begin[behind[1]] + weight_ns
+                if weights > backwards:
+                    self.model.add(after_one)
+                    continue
+                one_more = self.model.new_bool_var("")
+                self.model.add(after_one).only_enforce_if(one_more)
+                self.model.add(after_other).only_enforce_if(~one_more)
+                front = stage, BACKWARD, backwards - 1
+                if weights == backwards and front in self.begin:  # both of them are behind it
+                    ready = self.begin[front] + backward_ns
+                    self.model.add(begin >= ready + min(backward_ns, weight_ns))
 
     def _starts_before(self, action: Action) -> bool:
         begin_ns = self.table.end_ns[action] - self.table.time_ns[action[:2]]
@@ -262,19 +297,23 @@ def _room_bytes(table: Timetable, worker: int) -> int:
     return int(world.cap_bytes[worker]) - state - work - repeated
 
 
+def _kept_bytes(table: Timetable, stage: int) -> tuple[int, int]:
+    """Of a microbatch, from its forward until its backward, and from that until its W."""
+    world = table.world
+    begin, end = table.orders.cut[stage : stage + 2].tolist()
+    saved = _between(world.activation_bytes, begin, end)
+    weight = 0 if table.orders.whole[stage] else _between(world.weight_bytes, begin, end)
+    return int(world.input_bytes[begin]) if world.sizes[3] else saved, weight
+
+
 def _kept(table: Timetable, row: list[Action]) -> Iterator[tuple[Action, Action, int]]:
     """From the start of an action until that of another so many bytes are kept."""
-    world, cut = table.world, table.orders.cut
     for stage, kind, number in row:
-        begin, end = cut[stage], cut[stage + 1]
+        saved, weight = _kept_bytes(table, stage)
         if kind == FORWARD:
-            saved = _between(world.activation_bytes, begin, end)
-            if world.sizes[3]:
-                saved = int(world.input_bytes[begin])
             yield (stage, FORWARD, number), (stage, BACKWARD, number), saved
         elif kind == WEIGHT:
-            size = _between(world.weight_bytes, begin, end)
-            yield (stage, BACKWARD, number), (stage, WEIGHT, number), size
+            yield (stage, BACKWARD, number), (stage, WEIGHT, number), weight
 
 
 def _between(until: Int, begin: int, end: int) -> int:
