@@ -16,7 +16,7 @@ import numpy as np
 
 from evener.cost.network import all_reduce_ns, slowest, transfer_ns
 from evener.cost.profile import LayerCost
-from evener.errors import ScheduleError
+from evener.errors import PlanInfeasible, ScheduleError
 from evener.ir.action import Action, Kind
 from evener.ir.schedule import Schedule
 from evener.planner.bound import lower_bound
@@ -46,7 +46,8 @@ def plan_spp(
     A list scheduler orders the microbatches; the simulator says which number of stages is best,
     and which of the measured microbatch sizes.
 
-    Raises PlanInfeasible if nothing fits into memory.
+    Raises PlanInfeasible if there are more devices than layers and microbatches keep busy, or if
+    nothing fits into memory.
     """
     del seed  # nothing here is random
     start_s = time.monotonic()
@@ -59,6 +60,8 @@ def plan_spp(
         for each in mappings
         for division in divisions(each.chain)
     ]
+    if not trials:
+        raise PlanInfeasible("SPP is impossible", [_too_many_devices(problem)])
     return Search("no plan of SPP fits", start_s, bound_ns, stop, progress).fastest(trials)
 
 
@@ -179,3 +182,11 @@ def _ranges(values: np.ndarray) -> np.ndarray:
     """[first, end], sum of values[first:end]."""
     until = np.concatenate(([0], np.cumsum(values)))
     return until[None, :] - until[:, None]
+
+
+def _too_many_devices(problem: Problem) -> str:
+    most = problem.num_layers * problem.job.num_sequences // problem.microbatch_sizes[0]
+    return (
+        f"every device is to hold a stage and to run a microbatch of it, which {most} can; the "
+        f"cluster has {len(problem.cluster.devices)}: use fewer, or the planner sweep"
+    )

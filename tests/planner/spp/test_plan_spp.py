@@ -67,6 +67,17 @@ def test_what_does_not_fit_is_refused(make_problem):
         _solve(problem)
 
 
+def test_more_devices_than_work(make_problem):
+    # 2 layers of one microbatch: 2 devices at most
+    with pytest.raises(PlanInfeasible) as caught:
+        _solve(make_problem([1, 1], num_workers=3, num_sequences=1))
+    assert str(caught.value) == (
+        "SPP is impossible\n"
+        "  every device is to hold a stage and to run a microbatch of it, which 2 can; the "
+        "cluster has 3: use fewer, or the planner sweep"
+    )
+
+
 def _with_links(problem, bytes_per_s):
     links = tuple(
         link.model_copy(update={"bytes_per_s": bytes_per_s}) for link in problem.profile.links
