@@ -10,6 +10,7 @@ SLOW = {(0, 1): 8 * MS, (1, 0): 8 * MS}
 
 def test_more_forwards_in_advance_hide_a_slow_link(small: Any) -> None:
     plan = small.plan()
+    assert plan.replicated.num_workers == 2  # what a plan has computed of itself does not go along
     world = small.world(plan).with_latencies(SLOW)
     found = with_other_warm_up(plan, world)
     assert found is not None
