@@ -20,6 +20,8 @@ class Bench(NamedTuple):
     ready_ns: [F or I, cell]. out_ns, in_ns: [cell], ends of copies. free_ns, left_ns, next_ns,
     place, fresh: [worker]. link_ns: [out or in, group]. waiting: [out or in, worker, cell], and
     first, last: [out or in, worker], copies that wait for a shared link.
+    end_ns, spot: [cell, kind], ends of compute actions, and where ``played`` has an action.
+    chain: [action, (worker, place)], the longest chain, from the end to the begin; num_chain: [1].
     """
 
     at: Int
@@ -47,6 +49,10 @@ class Bench(NamedTuple):
     waiting: Int
     first: Int
     last: Int
+    end_ns: Int
+    spot: Int
+    chain: Int
+    num_chain: Int
 
 
 def new_bench(world: World, orders: Orders) -> Bench:
@@ -84,4 +90,8 @@ def new_bench(world: World, orders: Orders) -> Bench:
         waiting=room(2, num_workers, num_cells),
         first=room(2, num_workers),
         last=room(2, num_workers),
+        end_ns=room(num_cells, 7),
+        spot=room(num_cells, 7),
+        chain=room(2 * num_workers * num_places, 2),
+        num_chain=room(1),
     )

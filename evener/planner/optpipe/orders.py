@@ -35,7 +35,8 @@ class Orders(NamedTuple):
     """All int64. A cell is stage x microbatches + microbatch.
 
     action: [worker, place], cell * 4 + kind: F, R, I and W of every cell, whether or not it is
-    recomputed and its backward is split; what is not done takes no time. length: [worker].
+    recomputed and its backward is split; what is not done takes no time and stands anywhere.
+    length: [worker].
     mode: [cell], KEEP, OFFLOAD or RECOMPUTE. whole: [cell], 1 if its backward is not split.
     lead: [cell], how long before its use a reload should begin, in quarters of its time.
     """

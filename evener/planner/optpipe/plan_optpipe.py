@@ -23,11 +23,8 @@ from evener.planner.stop import StoppingCriterion
 _NUM_TRIED = 12
 """Starts that are simulated with all messages."""
 
-_NUM_COOLED = 3
-"""Starts that are annealed; the best of them once more."""
-
-_LEAST = 1_000_000
-"""Less is not worth a second try, where messages turn out to need more memory."""
+_ROUNDS = (8, 4, 2, 1)
+"""How many starts are annealed, and how many of these go on; each round takes as long."""
 
 _NUM_ORDERS_PER_PLACE = 2000
 """Small problems are searched through long before the effort is spent."""
@@ -61,10 +58,11 @@ class OptPipePlanner:
         hunt.begin()
         if not hunt.found:
             raise PlanInfeasible("no plan fits", [_too_large(problem)])
-        ranked = sorted(hunt.fitting, key=lambda each: each.step_ns)[:_NUM_COOLED]
-        for start in ranked:
-            hunt.improve(start, self.num_actions // 2 // len(ranked))
-        hunt.improve(min(hunt.fitting, key=lambda each: each.step_ns), self.num_actions // 2)
+        pool = hunt.fitting
+        for count in _ROUNDS:
+            pool = sorted(pool, key=lambda each: each.step_ns)[:count]
+            part = self.num_actions // len(_ROUNDS) // len(pool)
+            pool = [hunt.improve(start, part) for start in pool]
         candidate, best = hunt.best()
         status = Status.STOPPED if hunt.stopped else Status.SEARCHED
         return candidate.result(
@@ -126,10 +124,13 @@ class _Hunt:
                 return
             start = start.with_more_reserve(evaluated)
 
-    def improve(self, start: Start, num_actions: int) -> None:
-        """Anneal from a start; nothing if the search was stopped or there is nothing to gain."""
+    def improve(self, start: Start, num_actions: int) -> Start:
+        """Where annealing gets from a start; back if that holds too much.
+
+        Nowhere if the search was stopped or there is nothing to gain.
+        """
         if self.stopped or self.best()[1].step_ns <= self.bound_ns:
-            return
+            return start
         self.num_cooled += 1
         num_places = int(start.orders.length.sum())
         num_orders = max(1, min(num_actions // num_places, _NUM_ORDERS_PER_PLACE * num_places))
@@ -140,17 +141,16 @@ class _Hunt:
             nonlocal done
             done += number
             self.num_judged += number
-            return self._told((self.num_cooled - 1 + done / num_orders) / (_NUM_COOLED + 1))
+            return self._told((self.num_cooled - 1 + done / num_orders) / sum(_ROUNDS))
 
         orders, step_ns = cooling.run(start.world, start.orders, start.step_ns, judged)
         evaluated = start.judged(orders)
-        if evaluated is not None and not evaluated.over:
+        if evaluated is None:
+            return start
+        if not evaluated.over:
             self.found.append((start.candidate, evaluated))
-            self.fitting.append(replace(start, orders=orders, step_ns=step_ns))
-        elif evaluated is not None:
-            more = start.with_more_reserve(evaluated)
-            if more is not None and num_actions > _LEAST:
-                self.improve(more, num_actions // 2)
+            return replace(start, orders=orders, step_ns=step_ns)
+        return start.with_more_reserve(evaluated) or start
 
     def best(self) -> tuple[Candidate, Evaluated]:
         """The fastest; of equally fast ones the one whose fullest worker holds least."""

@@ -39,7 +39,7 @@ def replay(world: World, orders: Orders, bench: Bench, limit_ns: int) -> int:
     # Taken out of their tuples once: numba counts references each time.
     next_ns, place_of, lengths, lists = bench.next_ns, bench.place, bench.lengths, bench.lists
     fresh, free_ns, left_ns = bench.fresh, bench.free_ns, bench.left_ns
-    num_left = lengths.sum()
+    ends_ns, num_left = bench.end_ns, lengths.sum()
     while num_left > 0:
         worker = _earliest(next_ns)
         now_ns = next_ns[worker]
@@ -64,6 +64,7 @@ def replay(world: World, orders: Orders, bench: Bench, limit_ns: int) -> int:
             return NEVER
         place_of[worker] += 1
         free_ns[worker] = last_ns
+        ends_ns[cell, kind] = last_ns
         _note(bench, worker, code)
         num_left -= 1
         target = worker
@@ -200,4 +201,5 @@ def _has_begun(bench: Bench, worker: int, cell: int, kind: int) -> bool:
 @inlined
 def _note(bench: Bench, worker: int, code: int) -> None:
     bench.played[worker, bench.played_lengths[worker]] = code
+    bench.spot[code // 8, code % 8] = bench.played_lengths[worker]
     bench.played_lengths[worker] += 1
