@@ -39,7 +39,7 @@ def costs_of(num_workers: int, num_stages: int) -> CostTable:
 
 
 def mixed(num_workers: int) -> tuple[Schedule, CostTable]:
-    """ZB-H1 in the memory of hardly more than one microbatch; every third cell recomputed, every fifth whole."""
+    """ZB-H1 in little memory; every third cell is recomputed, every fifth has a whole backward."""
     schedule = SCHEDULES["zb_h1"](ScheduleShape(num_workers, 8))
     costs = costs_of(num_workers, schedule.num_stages)
     links = [Link(5 * MS, 0)] * num_workers

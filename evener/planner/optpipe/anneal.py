@@ -44,7 +44,7 @@ def anneal(
     """
     current, best = pair
     hot_ns, cold_ns, num_judged = cooling
-    play(world, current, bench, NEVER)
+    play(world, current, bench, found_ns[0])
     trace(world, current, bench)
     for number in range(num_judged):
         heat_ns = hot_ns * (cold_ns / hot_ns) ** (number / num_judged)
