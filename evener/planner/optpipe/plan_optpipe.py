@@ -36,7 +36,7 @@ _PARTS = 1000
 class OptPipePlanner:
     """A planner that plays so many places of lists, in all orders that it judges.
 
-    The number stands for what one core of 2026 does in half a minute.
+    The number stands for what one core of 2026 does in about a minute.
     """
 
     num_actions: int = 200_000_000
