@@ -40,19 +40,27 @@ class Solved:
 
 
 def minimized(
-    model: "CpModel", *, stop: Callable[[], bool], seconds: float | None = None
+    model: "CpModel",
+    *,
+    stop: Callable[[], bool],
+    seconds: float | None = None,
+    repeatable: bool = True,
 ) -> Solved:
     """Solve a model that has an objective.
 
     stop: asked many times a second; True ends the solve with the best solution so far.
-    seconds: limit on the time that it takes. Without one, the same model has the same answer, as
-        long as it is not stopped; with one, threads race, which is faster.
+    seconds: limit on the time that it takes; of a repeatable solve, on work that is counted in
+        seconds of a machine of its own.
+    repeatable: whether the same model has the same answer, unless it is stopped. Otherwise threads
+        race, which is faster.
     """
     module = cp_sat()
     solver: CpSolver = module.CpSolver()
     solver.parameters.num_workers = NUM_THREADS
-    solver.parameters.interleave_search = seconds is None
-    if seconds is not None:
+    solver.parameters.interleave_search = repeatable
+    if seconds is not None and repeatable:
+        solver.parameters.max_deterministic_time = seconds
+    elif seconds is not None:
         solver.parameters.max_time_in_seconds = seconds
     with ThreadPoolExecutor(max_workers=1) as pool:
         future = pool.submit(solver.solve, model)

@@ -36,10 +36,15 @@ class Improved:
 
 @dataclass(frozen=True)
 class Effort:
-    """Seconds: of the whole schedule at once, and of every window."""
+    """Seconds of the whole schedule at once, and of every window; how often windows move over it.
+
+    repeatable: as in ``minimized``.
+    """
 
     whole_s: float = 3.0
     window_s: float = 1.0
+    num_sweeps: int = 4
+    repeatable: bool = False
 
 
 def improve_orders(
@@ -53,11 +58,11 @@ def improve_orders(
 
     stop: asked many times a second; True ends it with the best orders so far.
     """
-    search = _Search(world, orders, stop)
-    if search.solve(0, search.step_ns, effort.whole_s) or stop():
-        return search.improved()
-    while search.step_ns > search.least_ns and search.sweep(effort.window_s) and not stop():
-        pass
+    search = _Search(world, orders, stop, effort)
+    if not search.solve(0, search.step_ns, effort.whole_s):
+        for _ in range(effort.num_sweeps):
+            if stop() or not search.sweep():
+                break
     return search.improved()
 
 
@@ -79,8 +84,10 @@ def one_machine_ns(table: Timetable) -> int:
 class _Search:
     """The best orders so far."""
 
-    def __init__(self, world: World, orders: Orders, stop: Callable[[], bool]) -> None:
-        self.world, self.stop = world, stop
+    def __init__(
+        self, world: World, orders: Orders, stop: Callable[[], bool], effort: Effort
+    ) -> None:
+        self.world, self.stop, self.effort = world, stop, effort
         self.deck = new_deck(world, orders)
         self.table = Timetable(world, orders)
         self.step_ns = int(play(world, orders, self.deck, NEVER))
@@ -89,7 +96,7 @@ class _Search:
     def improved(self) -> Improved:
         return Improved(self.table.orders, self.step_ns, self.least_ns)
 
-    def sweep(self, seconds: float) -> bool:
+    def sweep(self) -> bool:
         """Move a window over the schedule, each time by half of it; whether it got faster."""
         before_ns = self.step_ns
         num_actions = int(self.table.orders.length.sum())
@@ -97,7 +104,7 @@ class _Search:
         for begin_ns in range(0, self.step_ns, width_ns // 2):
             if self.stop() or self.step_ns <= self.least_ns:
                 break
-            self.solve(begin_ns, begin_ns + width_ns, seconds)
+            self.solve(begin_ns, begin_ns + width_ns, self.effort.window_s)
         return self.step_ns < before_ns
 
     def solve(self, begin_ns: int, end_ns: int, seconds: float) -> bool:
@@ -107,7 +114,9 @@ class _Search:
         window = _Window(self.table, begin_ns, end_ns, (self.least_ns, self.step_ns))
         if not window.begin:
             return True
-        solved = minimized(window.model, stop=self.stop, seconds=seconds)
+        solved = minimized(
+            window.model, stop=self.stop, seconds=seconds, repeatable=self.effort.repeatable
+        )
         if solved.has_solution:
             self._keep(window.orders(solved))
         is_whole = len(window.begin) == self.table.orders.length.sum()

@@ -6,18 +6,20 @@ moves boundaries, stages and what workers prefer together; see ``state`` and ``m
 
 import time
 from dataclasses import dataclass, field
+from functools import partial
 
 from evener.errors import PlanInfeasible
 from evener.planner.bound import lower_bound
 from evener.planner.candidate import Candidate, Evaluated
 from evener.planner.exact.plan_exact import is_tiny, prove
+from evener.planner.exact.windows import Effort, improve_orders
 from evener.planner.joint.orders import Orders, partition_of, schedule_of
 from evener.planner.joint.registered import registered_plans
 from evener.planner.joint.search import Search
 from evener.planner.joint.shapes import chains
 from evener.planner.joint.starts import most_stages, starts, state_of
 from evener.planner.joint.state import State
-from evener.planner.joint.world import World, lower_caps, world_of
+from evener.planner.joint.world import NEVER, World, lower_caps, world_of
 from evener.planner.problem import Problem, Progress
 from evener.planner.result import PlanResult, Status
 from evener.planner.stop import StoppingCriterion
@@ -26,6 +28,9 @@ _PARTS = 1000
 
 _NUM_TRIES = 4
 """Searches of one shape if memory is short, see ``_Hunt._keep``."""
+
+_ORDERING = Effort(whole_s=4.0, window_s=0.5, num_sweeps=2, repeatable=True)
+"""Of the last step under a cap."""
 
 _NUM_PLANS_PER_ACTION = 8000
 """Small problems are searched through long before the effort is spent."""
@@ -113,12 +118,21 @@ class _Hunt:
             search = Search(world, min(num_actions, enough), self.seed, self._told)
             lists = search.run(begins)
             self.num_judged += search.num_judged
-            if lists is None or self._keep(candidate, world, lists[0]) or self.stopped:
+            if lists is None:
+                return
+            if self._keep(candidate, world, self._ordered(world, *lists)) or self.stopped:
                 return
 
     def best(self) -> tuple[Candidate, Evaluated]:
         """The fastest; of equally fast ones the one whose fullest worker holds least."""
         return min(self.found, key=lambda pair: (pair[1].step_ns, max(pair[1].outcome.peak_bytes)))
+
+    def _ordered(self, world: World, lists: Orders, step_ns: int) -> Orders:
+        """Windows of the lists ordered anew, which only pays where memory is short."""
+        if world.cap_bytes.min() >= NEVER:
+            return lists
+        stop = partial(self._told, 1.0, step_ns)
+        return improve_orders(world, lists, stop=stop, effort=_ORDERING).orders
 
     def _keep(self, candidate: Candidate, world: World, lists: Orders) -> bool:
         """Whether the simulator has room for it too; if not, the world gets less."""
