@@ -40,11 +40,11 @@ _NUM_PLANS_PER_ACTION = 8000
 class JointPlanner:
     """A planner that schedules so many actions, in all plans that it judges.
 
-    The number stands for what two cores of 2026 do in less than a minute.
+    The number stands for what two cores of 2026 do in less than half a minute.
     one_pipeline: whether all devices form one pipeline; otherwise replicas are tried as well.
     """
 
-    num_actions: int = 1_000_000_000
+    num_actions: int = 800_000_000
     one_pipeline: bool = False
 
     def __call__(
