@@ -4,7 +4,8 @@ import pytest
 
 from evener.executor.verify import verify
 from evener.ir.schedule import Schedule
-from evener.planner.joint.judge import judge, new_bench
+from evener.planner.joint.bench import new_bench
+from evener.planner.joint.judge import judge
 from evener.planner.joint.orders import orders_of, schedule_of
 from evener.planner.joint.starts import most_stages, state_of
 from evener.planner.joint.world import NEVER, ChainCosts, world_of_chain
