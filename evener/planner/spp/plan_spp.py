@@ -23,9 +23,10 @@ from evener.planner.bound import lower_bound
 from evener.planner.bounds.instance import Instance
 from evener.planner.candidate import Candidate, Evaluated
 from evener.planner.fastest import Search, one_pipeline
+from evener.planner.minimum_cut import Weights
 from evener.planner.problem import Problem, Progress
 from evener.planner.result import PlanResult
-from evener.planner.spp.device_order import Weights, device_order
+from evener.planner.spp.device_order import device_order
 from evener.planner.spp.stages import Chain, Division, Loads, divisions
 from evener.planner.stop import StoppingCriterion
 from evener.schedules.list_scheduler import ListWorld, Priorities
