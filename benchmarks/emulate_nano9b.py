@@ -35,7 +35,7 @@ from evener.planner.adaptis.plan_adaptis import plan_adaptis
 from evener.planner.candidate import Candidate, Evaluated, Shape
 from evener.planner.joint.plan_joint import JointPlanner
 from evener.planner.plan_costs import costs_of_plan
-from evener.planner.problem import Problem
+from evener.planner.problem import Problem, tell_nobody
 from evener.planner.result import Status
 from evener.planner.stop import MaxRuntime, NeverStop
 from evener.schedules import SCHEDULES, ScheduleShape
@@ -144,10 +144,6 @@ def with_overheads(problem: Problem, overheads: Overheads) -> Problem:
 
 def plans_of(problem: Problem, seconds: float) -> dict[str, Plan]:
     """By name. seconds: for the joint search."""
-
-    def tell_nobody(*_: object) -> None:
-        return None
-
     plans = {name: _fixed(problem, *of) for name, of in FIXED.items()}
     plans["OctoPipe's plan"] = _published(problem)
     found = plan_adaptis(problem, stop=NeverStop(), seed=0, progress=tell_nobody)

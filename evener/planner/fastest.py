@@ -1,4 +1,4 @@
-"""The fastest of a list of plans: what planners that look at a fixed list have in common."""
+"""The fastest of several plans, and planners that look at a fixed list of them."""
 
 import time
 from collections.abc import Callable, Sequence
@@ -18,6 +18,11 @@ def one_pipeline(problem: Problem, schedule: str, microbatch_size: int) -> Candi
     num_microbatches = problem.job.num_sequences // microbatch_size
     sizes = ScheduleShape(len(problem.cluster.devices), num_microbatches)
     return Candidate(problem, Shape(SCHEDULES[schedule], sizes, microbatch_size, 1))
+
+
+def fastest(found: Sequence[tuple[Candidate, Evaluated]]) -> tuple[Candidate, Evaluated]:
+    """Of equally fast ones the one whose fullest worker holds least."""
+    return min(found, key=lambda pair: (pair[1].step_ns, max(pair[1].outcome.peak_bytes)))
 
 
 Trial: TypeAlias = tuple[Candidate, Callable[[], Evaluated | None]]
@@ -60,11 +65,10 @@ class Search:
         if best is None:
             raise PlanInfeasible(self.refusal, over or [_NO_ORDER])
         candidate, found = best
-        status = Status.STOPPED if stopped else Status.SEARCHED
         return candidate.result(
             found,
             lower_bound_ns=self.bound_ns,
-            status=Status.OPTIMAL if found.step_ns == self.bound_ns else status,
+            status=Status.of_search(found.step_ns, self.bound_ns, stopped=stopped),
             runtime_s=time.monotonic() - self.start_s,
             stats={"simulated": num_tried},
         )

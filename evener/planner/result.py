@@ -14,6 +14,13 @@ class Status(Enum):
     SEARCHED = "The search ran to its end; a faster plan may exist within the gap."
     STOPPED = "The search was stopped; the best plan so far is given."
 
+    @classmethod
+    def of_search(cls, step_ns: int, bound_ns: int, *, stopped: bool) -> "Status":
+        """What is known of a plan once its search has ended."""
+        if step_ns == bound_ns:
+            return cls.OPTIMAL
+        return cls.STOPPED if stopped else cls.SEARCHED
+
 
 @dataclass(frozen=True)
 class PlanResult:

@@ -48,11 +48,10 @@ def plan_sweep(
     sweep.improve()
     candidate, best = sweep.best()
     bound_ns = sweep.bound_ns
-    status = Status.STOPPED if sweep.stopped else Status.SEARCHED
     return candidate.result(
         best,
         lower_bound_ns=bound_ns,
-        status=Status.OPTIMAL if best.step_ns == bound_ns else status,
+        status=Status.of_search(best.step_ns, bound_ns, stopped=sweep.stopped),
         runtime_s=time.monotonic() - start_s,
         stats={"shapes": len(sweep.found), "simulated": sweep.num_simulated},
         refused=tuple(sweep.refused),

@@ -63,8 +63,11 @@ def spread_head(schedule: Schedule, durations_ns: Durations | None = None) -> Sc
     Raises ScheduleError if the schedule cannot run to the end.
     """
     starts, ends = _spans(schedule, durations_ns)
-    turns = sorted(turn for worker in range(schedule.num_workers) for turn in
-                   _turns(schedule, worker, ends[worker]))  # fmt: skip
+    turns = sorted(
+        turn
+        for worker in range(schedule.num_workers)
+        for turn in _turns(schedule, worker, ends[worker])
+    )
     workers = []
     for worker, actions in enumerate(schedule.workers):
         timed = [place for place, action in enumerate(actions) if takes_time(action.kind)]
@@ -80,8 +83,11 @@ def spread_head(schedule: Schedule, durations_ns: Durations | None = None) -> Sc
     last, num_workers = schedule.num_stages - 1, schedule.num_workers
     parts = range(last + 1, last + 1 + num_workers)
     loss = parts.stop
-    edges = (*schedule.stage_edges, *((last, part) for part in parts),
-             *((part, loss) for part in parts))  # fmt: skip
+    edges = (
+        *schedule.stage_edges,
+        *((last, part) for part in parts),
+        *((part, loss) for part in parts),
+    )
     return replace(schedule, workers=tuple(workers), num_stages=loss + 1, edges=edges)
 
 
@@ -105,8 +111,11 @@ def _turns(schedule: Schedule, worker: int, ends: list[int]) -> Iterator[_Turn]:
     """Of the cells of the last stage that a worker runs."""
     last = schedule.num_stages - 1
     timed = [action for action in schedule.workers[worker] if takes_time(action.kind)]
-    own = {place: (a.stage, a.microbatch, a.slice) for place, a in enumerate(timed)
-           if a.stage == last and a.microbatch is not None}  # fmt: skip
+    own = {
+        place: (a.stage, a.microbatch, a.slice)
+        for place, a in enumerate(timed)
+        if a.stage == last and a.microbatch is not None
+    }
     behind = {cell: place + 1 for place, cell in own.items() if timed[place].kind is Kind.F}
     turns: list[tuple[Cell, int, bool, _Part, int]] = []
     latest = (0, False)

@@ -66,12 +66,11 @@ def prove(
     if proof.best is None:
         raise PlanInfeasible("no plan fits", [_NO_ROOM])
     candidate, best = proof.best
-    status = Status.STOPPED if proof.stopped else Status.SEARCHED
     bound_ns = min(*proof.least_ns, best.step_ns)
     return candidate.result(
         best,
         lower_bound_ns=bound_ns,
-        status=Status.OPTIMAL if best.step_ns == bound_ns else status,
+        status=Status.of_search(best.step_ns, bound_ns, stopped=proof.stopped),
         runtime_s=time.monotonic() - start_s,
         stats={"shapes": len(shapes)},
     )

@@ -5,6 +5,7 @@ from math import log
 import numpy as np
 
 from evener.compiled import uncounted
+from evener.planner.joint.lists import put
 from evener.planner.joint.orders import Deck, Orders, holds_too_much, play, trace
 from evener.planner.joint.random_numbers import below, unit
 from evener.planner.joint.world import NEVER, Int, World
@@ -41,7 +42,7 @@ def anneal_orders(
             worker, source, target = _draw_places(world, current, deck, seed)
             if source == target:
                 continue
-            _put(current, worker, source, target)
+            put(current.action[worker], source, target)
         step_ns = play(world, current, deck, limit_ns)
         if step_ns < NEVER and limited and holds_too_much(world, current):
             step_ns = NEVER
@@ -49,7 +50,7 @@ def anneal_orders(
             if boundary:
                 _shift(current, first, last, -step)
             else:
-                _put(current, worker, target, source)
+                put(current.action[worker], target, source)
             continue
         trace(world, current, deck)
         found_ns[0] = step_ns
@@ -114,14 +115,3 @@ def _draw_places(
         if orders.action[worker, other] != own:
             return worker, place, target
     return worker, place, place
-
-
-@uncounted
-def _put(orders: Orders, worker: int, source: int, target: int) -> None:
-    """Move one action; those in between give way."""
-    row = orders.action[worker]
-    moved = row[source]
-    step = 1 if target > source else -1
-    for place in range(source, target, step):
-        row[place] = row[place + step]
-    row[target] = moved

@@ -21,19 +21,19 @@ _PER_PART = 1 << 20
 class Cooling:
     """hot, cold: how much longer a step may become by one move, relative to the first, on average.
 
-    num_actions: how many may be scheduled in all. seed: of the random numbers.
+    effort: of the whole cooling, as the annealing counts it. seed: of the random numbers.
     """
 
     hot: float
     cold: float
-    num_actions: int
+    effort: int
     seed: tuple[int, ...]
 
-    def parts(self, step_ns: int) -> Iterator[tuple[float, float, int]]:
-        """For each part the heat (ns) at its begin and end, and how many actions to schedule."""
-        left = total = max(1, self.num_actions)
+    def parts(self, step_ns: int, per_part: int) -> Iterator[tuple[float, float, int]]:
+        """For each part the heat (ns) at its begin and end, and its effort, ``per_part`` at most."""
+        left = total = max(1, self.effort)
         while left > 0:
-            now = min(left, _PER_PART)
+            now = min(left, per_part)
             begin, end = (1 - rest / total for rest in (left, left - now))
             ratio = self.cold / self.hot
             yield step_ns * self.hot * ratio**begin, step_ns * self.hot * ratio**end, now
@@ -58,7 +58,7 @@ def cool_state(
     copy_state(begin, best)
     found_ns: Int = np.full(2, begin_ns, dtype=np.int64)
     bench, random = new_bench(world, room), cooling.random()
-    for part in cooling.parts(begin_ns):
+    for part in cooling.parts(begin_ns, _PER_PART):
         if judged(anneal(world, (current, best, trial), bench, random, found_ns, part)):
             break
     return best, int(found_ns[1])
@@ -71,7 +71,7 @@ def cool_orders(
     current, best = (Orders(*(array.copy() for array in begin)) for _ in range(2))
     found_ns: Int = np.full(2, begin_ns, dtype=np.int64)
     deck, random = new_deck(world, begin), cooling.random()
-    for part in cooling.parts(begin_ns):
+    for part in cooling.parts(begin_ns, _PER_PART):
         if judged(anneal_orders(world, (current, best), deck, random, found_ns, part)):
             break
     return best, int(found_ns[1])

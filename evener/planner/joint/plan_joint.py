@@ -13,6 +13,7 @@ from evener.planner.bound import lower_bound
 from evener.planner.candidate import Candidate, Evaluated
 from evener.planner.exact.plan_exact import is_tiny, prove
 from evener.planner.exact.windows import Effort, improve_orders
+from evener.planner.fastest import fastest
 from evener.planner.joint.orders import Orders, partition_of, schedule_of
 from evener.planner.joint.registered import registered_plans
 from evener.planner.joint.search import Search
@@ -69,11 +70,10 @@ class JointPlanner:
         if len(shapes) > 1:
             hunt.search(hunt.best()[0], self.num_actions // 2)
         candidate, best = hunt.best()
-        status = Status.STOPPED if hunt.stopped else Status.SEARCHED
         return candidate.result(
             best,
             lower_bound_ns=bound_ns,
-            status=Status.OPTIMAL if best.step_ns == bound_ns else status,
+            status=Status.of_search(best.step_ns, bound_ns, stopped=hunt.stopped),
             runtime_s=time.monotonic() - start_s,
             stats={"simulated": hunt.num_judged, "shapes": len(shapes)},
         )
@@ -124,8 +124,8 @@ class _Hunt:
                 return
 
     def best(self) -> tuple[Candidate, Evaluated]:
-        """The fastest; of equally fast ones the one whose fullest worker holds least."""
-        return min(self.found, key=lambda pair: (pair[1].step_ns, max(pair[1].outcome.peak_bytes)))
+        """The fastest of what fits."""
+        return fastest(self.found)
 
     def _ordered(self, world: World, lists: Orders, step_ns: int) -> Orders:
         """Windows of the lists ordered anew, which only pays where memory is short."""

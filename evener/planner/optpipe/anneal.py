@@ -5,6 +5,7 @@ from math import log
 import numpy as np
 
 from evener.compiled import compiled
+from evener.planner.joint.lists import put
 from evener.planner.joint.random_numbers import below, unit
 from evener.planner.optpipe.bench import Bench
 from evener.planner.optpipe.longest_chain import trace
@@ -50,16 +51,10 @@ def anneal(
         heat_ns = hot_ns * (cold_ns / hot_ns) ** (number / num_judged)
         limit_ns = found_ns[0] + int(-log(unit(seed)) * heat_ns)
         drawn = below(seed, 16)
+        cell = mode = whole = lead = 0
         if drawn < 11:
             worker, source, target = _draw_places(world, current, bench, seed)
             if source == target:
-                continue
-            _put(current, worker, source, target)
-            bench.stale[worker] = 1
-            step_ns = replay(world, current, bench, limit_ns)
-            if step_ns >= NEVER:
-                _put(current, worker, target, source)
-                bench.stale[worker] = 1
                 continue
         else:
             cell = _draw_cell(current, bench, seed)
@@ -68,14 +63,15 @@ def anneal(
                 continue
             worker = world.worker[cell // world.sizes[1]]
             source, target = _misplaced(current, worker, cell)
-            _put(current, worker, source, target)
-            bench.stale[worker] = 1
-            step_ns = replay(world, current, bench, limit_ns)
-            if step_ns >= NEVER:
-                _put(current, worker, target, source)
+        put(current.action[worker], source, target)
+        bench.stale[worker] = 1
+        step_ns = replay(world, current, bench, limit_ns)
+        if step_ns >= NEVER:
+            put(current.action[worker], target, source)
+            if drawn >= 11:
                 current.mode[cell], current.whole[cell], current.lead[cell] = mode, whole, lead
-                bench.stale[worker] = 1
-                continue
+            bench.stale[worker] = 1
+            continue
         trace(world, current, bench)
         found_ns[0] = step_ns
         if step_ns < found_ns[1]:
@@ -165,14 +161,3 @@ def _draw_places(
         target += step
         distance -= 1
     return worker, place, target
-
-
-@compiled
-def _put(orders: Orders, worker: int, source: int, target: int) -> None:
-    """Move one action; those in between give way."""
-    row = orders.action[worker]
-    moved = row[source]
-    step = 1 if target > source else -1
-    for place in range(source, target, step):
-        row[place] = row[place + step]
-    row[target] = moved

@@ -14,7 +14,8 @@ from evener.errors import PlanInfeasible
 from evener.planner.bound import lower_bound
 from evener.planner.bounds.instance import Instance
 from evener.planner.candidate import Candidate, Evaluated
-from evener.planner.optpipe.cool import Cooling
+from evener.planner.fastest import fastest
+from evener.planner.optpipe.cool import cool, cooling_of
 from evener.planner.optpipe.starts import Start, starts
 from evener.planner.problem import Problem, Progress
 from evener.planner.result import PlanResult, Status
@@ -64,11 +65,10 @@ class OptPipePlanner:
             part = self.num_actions // len(_ROUNDS) // len(pool)
             pool = [hunt.improve(start, part) for start in pool]
         candidate, best = hunt.best()
-        status = Status.STOPPED if hunt.stopped else Status.SEARCHED
         return candidate.result(
             best,
             lower_bound_ns=bound_ns,
-            status=Status.OPTIMAL if best.step_ns == bound_ns else status,
+            status=Status.of_search(best.step_ns, bound_ns, stopped=hunt.stopped),
             runtime_s=time.monotonic() - start_s,
             stats={"simulated": hunt.num_judged, "starts": hunt.num_starts},
         )
@@ -134,7 +134,7 @@ class _Hunt:
         self.num_cooled += 1
         num_places = int(start.orders.length.sum())
         num_orders = max(1, min(num_actions // num_places, _NUM_ORDERS_PER_PLACE * num_places))
-        cooling = Cooling(num_orders, (self.seed, self.num_cooled))
+        cooling = cooling_of(num_orders, (self.seed, self.num_cooled))
         done = 0
 
         def judged(number: int) -> bool:
@@ -143,7 +143,7 @@ class _Hunt:
             self.num_judged += number
             return self._told((self.num_cooled - 1 + done / num_orders) / sum(_ROUNDS))
 
-        orders, step_ns = cooling.run(start.world, start.orders, start.step_ns, judged)
+        orders, step_ns = cool(start.world, start.orders, start.step_ns, cooling, judged)
         evaluated = start.judged(orders)
         if evaluated is None:
             return start
@@ -153,8 +153,8 @@ class _Hunt:
         return start.with_more_reserve(evaluated) or start
 
     def best(self) -> tuple[Candidate, Evaluated]:
-        """The fastest; of equally fast ones the one whose fullest worker holds least."""
-        return min(self.found, key=lambda pair: (pair[1].step_ns, max(pair[1].outcome.peak_bytes)))
+        """The fastest of what fits."""
+        return fastest(self.found)
 
     def _told(self, share: float) -> bool:
         """Say how far the search is; whether it is to end, never before there is an answer."""
