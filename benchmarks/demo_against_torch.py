@@ -16,11 +16,9 @@ than 10 % from its prediction, or if losses or gradients are not those of one pr
 
 import argparse
 import sys
-import sysconfig
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from statistics import median
 from typing import NamedTuple
 
@@ -30,10 +28,10 @@ from torch import Tensor
 from torch.distributed import pipelining
 
 import evener
+from benchmarks.demo import RECIPES, Demo
 from benchmarks.under_torch import TorchJob, UnderTorch
 from evener.executor.launch import Rank, run_workers
 from evener.executor.shared_memory import connect
-from evener.executor.text_data import read_text
 from evener.executor.torch_transport import TorchTransport
 from evener.executor.train import Trainer
 from evener.executor.verify import verify
@@ -44,7 +42,6 @@ from evener.planner.result import PlanResult
 from evener.planner.stop import MaxRuntime
 from evener.spec import load_toml
 
-RECIPES = Path(__file__).parents[1] / "recipes"
 MICROBATCH_SIZES = (1, 2, 4)
 PLANNERS = ("uniform", "sweep", "joint")
 TORCH_STAGES = {
@@ -81,26 +78,12 @@ class World:
 
     @classmethod
     def demo(cls) -> "World":
-        return cls(
-            load_toml(RECIPES / "models/demo.toml", evener.ModelSpec),
-            load_toml(RECIPES / "clusters/local-2.toml", evener.ClusterSpec),
-            load_toml(RECIPES / "jobs/demo.toml", evener.JobSpec),
-        )
+        demo = Demo()
+        cluster = load_toml(RECIPES / "clusters/local-2.toml", evener.ClusterSpec)
+        return cls(demo.model, cluster, demo.job)
 
     def batches(self, number: int) -> list[dict[str, Tensor]]:
-        text = read_text(
-            Path(sysconfig.get_path("stdlib")), vocabulary_size=self.model.vocabulary_size
-        )
-        job = self.job
-        return [
-            text.batch(
-                num_sequences=job.num_sequences,
-                sequence_length=job.sequence_length,
-                seed=job.seed,
-                step=step,
-            )
-            for step in range(number)
-        ]
+        return list(map(Demo().batch, range(number)))
 
     def torch_job(self, kind: type, partition: Partition, microbatch_size: int) -> TorchJob:
         return TorchJob(

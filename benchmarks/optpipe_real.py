@@ -22,7 +22,7 @@ import evener
 from evener.executor.emulate import emulate
 from evener.executor.launch import Rank, run_workers
 from evener.executor.live_bytes import LiveBytes
-from evener.executor.shared_memory import transport_for
+from evener.executor.shared_memory import connect
 from evener.executor.train import Trainer, trainer_connections
 from evener.executor.verify import verify
 from evener.ir.action import Kind
@@ -46,16 +46,7 @@ class Step:
 
     def run(self, rank: Rank) -> int:
         """The most bytes that were alive on this worker."""
-        pairs, groups = trainer_connections(self.plan)
-        device = torch.device("cpu")
-        transport = transport_for(rank, device)(
-            rank.store,
-            worker=rank.index,
-            num_workers=rank.num_ranks,
-            pairs=pairs,
-            groups=groups,
-            device=device,
-        )
+        transport = connect(rank, torch.device("cpu"), *trainer_connections(self.plan))
         trainer = Trainer(self.plan, self.model, transport)
         live = LiveBytes(trainer.engine)
         shape = (self.plan.job.num_sequences, self.plan.sequence_length + 1)

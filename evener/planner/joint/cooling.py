@@ -30,7 +30,7 @@ class Cooling:
     seed: tuple[int, ...]
 
     def parts(self, step_ns: int, per_part: int) -> Iterator[tuple[float, float, int]]:
-        """For each part the heat (ns) at its begin and end, and its effort, ``per_part`` at most."""
+        """For each part the heat (ns) at its begin and end, and its effort, up to ``per_part``."""
         left = total = max(1, self.effort)
         while left > 0:
             now = min(left, per_part)
