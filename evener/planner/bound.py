@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from fractions import Fraction
 from operator import itemgetter
 from types import MappingProxyType
 
@@ -10,7 +9,7 @@ from evener.planner.bounds.chain import chain_ns
 from evener.planner.bounds.fill import fill_ns
 from evener.planner.bounds.heavy_layer import heavy_layer_ns
 from evener.planner.bounds.held_memory import held_memory_ns
-from evener.planner.bounds.instance import WHOLE, ChainTimes, Instance, quotient_up
+from evener.planner.bounds.instance import Instance, quotient_up
 from evener.planner.bounds.load import load_ns
 from evener.planner.bounds.packing import packing_ns
 from evener.planner.bounds.sliced_chain import sliced_chain_ns
@@ -66,31 +65,3 @@ def lower_bound(*instances: Instance) -> Proven:
 def _with_all_workers(instance: Instance) -> Proven:
     proven = [Proven(bound(instance), proof) for proof, bound in BOUNDS.items()]
     return max(proven, key=lambda each: each.step_ns)
-
-
-def pipeline_bound_ns(
-    chain: ChainTimes,
-    *,
-    num_workers: int,
-    num_microbatches: int,
-    num_updates: int = 1,
-    stage_copies: int = 1,
-    first_part: Fraction = WHOLE,
-    is_frozen: bool = False,
-    message_ns: int = 0,
-) -> int:
-    """The largest of the bounds, for one update of one pipeline of ``num_workers`` equal workers.
-
-    num_microbatches: of one update. num_updates: updates between two flushes; what bounds the run
-        of all of them bounds their mean. See ``Instance`` for the rest.
-    """
-    instance = Instance(
-        chain,
-        num_workers,
-        num_microbatches * num_updates,
-        stage_copies=stage_copies,
-        first_part=first_part,
-        is_frozen=is_frozen,
-        message_ns=message_ns,
-    )
-    return quotient_up(lower_bound(instance).step_ns, num_updates)

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from evener.planner.bound import lower_bound, pipeline_bound_ns
+from evener.planner.bound import lower_bound
 from evener.planner.bounds.instance import ChainTimes, Instance, Memory
 
 PROFILES = Path(__file__).parents[1] / "data" / "hybrid_profiles.toml"
@@ -31,7 +31,7 @@ def _published(model):
 def test_pipeline_bound_is_the_largest():
     # load 4 x 24 / 3 = 32; chain 24; head 2 + 80 + 2 = 84
     chain = ChainTimes.of_parts([1, 1, 10], [1, 1, 10], [0, 0, 0])
-    assert pipeline_bound_ns(chain, num_workers=3, num_microbatches=4) == 84
+    assert lower_bound(Instance(chain, 3, 4)).step_ns == 84
     assert lower_bound(Instance(chain, 3, 4)).proof == "heavy layer"
 
 
@@ -39,7 +39,7 @@ def test_slices_prove_less():
     # The way of a whole microbatch, 18 + 18, is no bound: load 36 / 3, and 1 + 10 + 10 + 1.
     chain = ChainTimes.of_parts([4, 4, 10], [4, 4, 10], [0, 0, 0])
     part = Fraction(1, 4)
-    assert pipeline_bound_ns(chain, num_workers=3, num_microbatches=1, first_part=part) == 24
+    assert lower_bound(Instance(chain, 3, 1, first_part=part)).step_ns == 24
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,1 @@
+"""Planning anew while training: what has changed, a search beside the run, and when to switch."""
