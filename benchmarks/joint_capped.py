@@ -14,8 +14,8 @@ from benchmarks.joint_baselines import FIXED, uniform_stages
 from evener.errors import PlanInfeasible
 from evener.planner.adaptis.plan_adaptis import plan_adaptis
 from evener.planner.candidate import Candidate, Shape
-from evener.planner.joint.registered import registered_plans
 from evener.planner.problem import Problem
+from evener.planner.registered import registered_plans
 from evener.planner.stop import NeverStop
 from evener.schedules import SCHEDULES, ScheduleShape
 

@@ -39,6 +39,7 @@ from evener.ir.schedule import Schedule
 from evener.planner.candidate import Candidate, Shape
 from evener.planner.optpipe.plan_optpipe import OptPipePlanner
 from evener.planner.problem import Problem
+from evener.planner.registered import registered_candidates
 from evener.planner.stop import MaxRuntime, NeverStop
 from evener.planner.sweep import balanced
 from evener.schedules import SCHEDULES, ScheduleShape
@@ -200,24 +201,18 @@ def fastest(
 ) -> tuple[int, str] | None:
     """Step and name of the fastest registered schedule that fits once it is changed."""
     found = []
-    for entry in SCHEDULES.values():
-        if entry.slicer or entry.stage_copies > 1 or (names and entry.name not in names):
+    for candidate in registered_candidates(problem, microbatch_size=1, replicas=1):
+        name = candidate.shape.entry.name
+        if (names and name not in names) or candidate.regular.braids:
             continue
-        for chunks in (1, 2, 4):
-            sizes = ScheduleShape(len(problem.cluster.devices), problem.job.num_sequences, chunks)
-            if entry.unsupported(sizes) or sizes.num_stages > problem.num_layers:
-                continue
-            candidate = Candidate(problem, Shape(entry, sizes, 1, 1))
-            partition = balanced(candidate, with_caps=False)
-            assert partition is not None
-            if candidate.regular.braids:
-                continue
-            try:
-                evaluated = candidate.judge(partition, change(candidate.regular))
-            except ScheduleError:
-                continue
-            if not evaluated.over:
-                found.append((evaluated.step_ns, entry.name))
+        partition = balanced(candidate, with_caps=False)
+        assert partition is not None
+        try:
+            evaluated = candidate.judge(partition, change(candidate.regular))
+        except ScheduleError:
+            continue
+        if not evaluated.over:
+            found.append((evaluated.step_ns, name))
     return min(found, default=None)
 
 

@@ -9,10 +9,10 @@ from evener.planner.bound import lower_bound
 from evener.planner.candidate import Candidate, Evaluated
 from evener.planner.exact.whole_search import fastest_below, longest_ns
 from evener.planner.joint.orders import partition_of, schedule_of
-from evener.planner.joint.registered import registered_plans
 from evener.planner.joint.shapes import chains
 from evener.planner.joint.world import lower_caps, world_of
 from evener.planner.problem import Problem, Progress
+from evener.planner.registered import registered_plans
 from evener.planner.result import PlanResult, Status
 from evener.planner.stop import StoppingCriterion
 

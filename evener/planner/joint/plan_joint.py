@@ -15,13 +15,13 @@ from evener.planner.exact.plan_exact import is_tiny, prove
 from evener.planner.exact.windows import Effort, improve_orders
 from evener.planner.fastest import fastest
 from evener.planner.joint.orders import Orders, partition_of, schedule_of
-from evener.planner.joint.registered import registered_plans
 from evener.planner.joint.search import Search
 from evener.planner.joint.shapes import chains
 from evener.planner.joint.starts import most_stages, starts, state_of
 from evener.planner.joint.state import State
 from evener.planner.joint.world import NEVER, World, lower_caps, world_of
 from evener.planner.problem import Problem, Progress
+from evener.planner.registered import registered_plans
 from evener.planner.result import PlanResult, Status
 from evener.planner.stop import StoppingCriterion
 

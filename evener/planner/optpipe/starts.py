@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from evener.errors import ScheduleError
 from evener.ir.action import Kind
 from evener.ir.schedule import Schedule
-from evener.planner.candidate import Candidate, Evaluated, Shape
+from evener.planner.candidate import Candidate, Evaluated
 from evener.planner.optpipe.ada_offload import ALL_AGAIN, ALL_OUT, AS_FITS, fill_memory
 from evener.planner.optpipe.bench import new_bench
 from evener.planner.optpipe.orders import Orders, copied, orders_of, schedule_of
@@ -15,11 +15,10 @@ from evener.planner.optpipe.world import KEEP, NEVER, OFFLOAD, RECOMPUTE, World,
 from evener.planner.partition.contiguous import Partition
 from evener.planner.pipeline_times import pipeline_times
 from evener.planner.problem import Problem
+from evener.planner.registered import registered_candidates
 from evener.planner.sweep import balanced
-from evener.schedules import SCHEDULES, ScheduleShape
 from evener.spec.cluster import Link
 
-_CHUNKS = (1, 2, 4)
 _ROOM = (1, 2, 4)
 """What a schedule that adapts to caps is told: more than there is, as activations may leave."""
 
@@ -65,17 +64,8 @@ def starts(problem: Problem, *, microbatch_size: int, may: Sequence[int]) -> Ite
 
     may: 1 if cells may be kept, offloaded, recomputed.
     """
-    num_workers = len(problem.cluster.devices)
-    num_microbatches = problem.job.num_sequences // microbatch_size
-    for entry in SCHEDULES.values():
-        if entry.slicer is not None or entry.stage_copies > 1:
-            continue
-        for chunks in _CHUNKS if num_workers > 1 else _CHUNKS[:1]:
-            sizes = ScheduleShape(num_workers, num_microbatches, chunks)
-            if entry.unsupported(sizes) or sizes.num_stages > problem.num_layers:
-                continue
-            candidate = Candidate(problem, Shape(entry, sizes, microbatch_size, 1))
-            yield from _of_candidate(candidate, may)
+    for candidate in registered_candidates(problem, microbatch_size=microbatch_size, replicas=1):
+        yield from _of_candidate(candidate, may)
 
 
 def _of_candidate(candidate: Candidate, may: Sequence[int]) -> Iterator[Start]:

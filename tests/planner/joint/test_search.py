@@ -6,7 +6,7 @@ import pytest
 
 from evener.errors import PlanInfeasible
 from evener.planner.joint.plan_joint import JointPlanner
-from evener.planner.joint.registered import registered_plans
+from evener.planner.registered import registered_plans
 from evener.planner.result import Status
 from evener.planner.stop import NeverStop
 

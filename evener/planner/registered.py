@@ -15,6 +15,18 @@ def registered_plans(
     problem: Problem, *, microbatch_size: int, replicas: int
 ) -> Iterator[Evaluated]:
     """With the most even partition, those that fit into memory and hold every stage once."""
+    for candidate in registered_candidates(
+        problem, microbatch_size=microbatch_size, replicas=replicas
+    ):
+        found = _fitting(candidate)
+        if found is not None:
+            yield found
+
+
+def registered_candidates(
+    problem: Problem, *, microbatch_size: int, replicas: int
+) -> Iterator[Candidate]:
+    """Of whole microbatches, with every stage held once, with up to four stages per worker."""
     num_workers = len(problem.cluster.devices) // replicas
     num_microbatches = problem.job.num_sequences // microbatch_size // replicas
     for entry in SCHEDULES.values():
@@ -24,9 +36,7 @@ def registered_plans(
             sizes = ScheduleShape(num_workers, num_microbatches, chunks)
             if entry.unsupported(sizes) or sizes.num_stages > problem.num_layers:
                 continue
-            found = _fitting(Candidate(problem, Shape(entry, sizes, microbatch_size, replicas)))
-            if found is not None:
-                yield found
+            yield Candidate(problem, Shape(entry, sizes, microbatch_size, replicas))
 
 
 def _fitting(candidate: Candidate) -> Evaluated | None:
