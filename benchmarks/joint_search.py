@@ -116,15 +116,16 @@ def capped_table(numbers: list[int], effort: Effort, share: float) -> None:
         problem = capped(problem_of(row), share)
         other, ours = rival(problem), found(problem, effort)
         gaps.append(ours.gap)
-        line = f"{'-':>30}"
+        line, ratio = f"{'-':>30}", f"{'-':>11}"
         if other is not None:
             ratios.append(other.step_ns / ours.result.objective_ns)
             line = f"{other.name:>23}{other.step_ns / TICK_NS:7.0f}"
-        print(f"{head(number, row)}{line}{ours} {ratios[-1] if other else 0:10.4f}", flush=True)
-    print(
-        f"gap to the bound: mean {np.mean(gaps):.2%}, worst {max(gaps):.2%}; the best other step"
-        f" over ours: mean {np.mean(ratios):.3f}, worst {min(ratios):.4f}"
-    )
+            ratio = f"{ratios[-1]:11.4f}"
+        print(f"{head(number, row)}{line}{ours}{ratio}", flush=True)
+    print(f"gap to the bound: mean {np.mean(gaps):.2%}, worst {max(gaps):.2%}")
+    if ratios:
+        mean, worst = np.mean(ratios), min(ratios)
+        print(f"the best other step over ours: mean {mean:.3f}, worst {worst:.4f}")
 
 
 def main() -> None:

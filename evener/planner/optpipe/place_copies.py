@@ -132,6 +132,7 @@ def place_copies(world: World, orders: Orders, bench: Bench) -> bool:
 
 @compiled
 def _write(world: World, orders: Orders, worker: int, bench: Bench, num_back: int) -> bool:
+    """Let reloads and frees stand where memory asks for them; False if it is too small."""
     cap_bytes, held_bytes, work_ns = world.cap_bytes[worker], 0, 0
     # Cells that left, in order; those from ``head`` on still hold their memory.
     count, head, tail, next_back = 0, 0, 0, 0
@@ -171,6 +172,13 @@ def _write(world: World, orders: Orders, worker: int, bench: Bench, num_back: in
             bench.gone[tail] = cell
             tail += 1
     bench.work_ns[worker] = work_ns
+    _add_copies_out(orders, worker, bench, count)
+    return True
+
+
+@compiled
+def _add_copies_out(orders: Orders, worker: int, bench: Bench, count: int) -> None:
+    """Write the draft, and behind the forward of what has left its way out."""
     length = 0
     for number in range(count):
         code = bench.draft[number]
@@ -181,4 +189,3 @@ def _write(world: World, orders: Orders, worker: int, bench: Bench, num_back: in
             bench.lists[worker, length] = cell * 8 + OUT
             length += 1
     bench.lengths[worker] = length
-    return True
