@@ -41,6 +41,7 @@ def wrong_versions(schedule: Schedule, *, forward_only: bool) -> Iterator[str]:
     for worker, actions in enumerate(schedule.workers):
         yield from _wrong_order(worker, actions)
         yield from _too_old(schedule, worker)
+        yield from _repeated_with_others(schedule, worker)
 
 
 def _reads(schedule: Schedule, worker: int) -> Iterator[tuple[Action, int]]:
@@ -68,6 +69,21 @@ def _too_old(schedule: Schedule, worker: int) -> Iterator[str]:
                 f"worker {worker}: {action} is of update {update} and finds version {version} of "
                 f"the weights, {update - version} updates behind; the schedule allows {allowed}: "
                 f"move it behind {_step(action, update - allowed - 1)}"
+            )
+
+
+def _repeated_with_others(schedule: Schedule, worker: int) -> Iterator[str]:
+    """Forwards whose repetition finds other weights."""
+    if schedule.updates.stashed:
+        return
+    read = dict(_reads(schedule, worker))
+    for action, version in read.items():
+        first = read.get(action._replace(kind=Kind.F), version)
+        if action.kind is Kind.R and first != version:
+            yield (
+                f"worker {worker}: {action} finds version {version} of the weights, and the "
+                f"forward that it repeats had version {first}: move it in front of "
+                f"{_step(action, first)}, or leave it out"
             )
 
 

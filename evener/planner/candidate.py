@@ -12,7 +12,7 @@ from evener.cost.table import CostTable
 from evener.ir.action import Kind
 from evener.ir.freezing import Freezing
 from evener.ir.memory_caps import over_caps
-from evener.ir.passes import lower, replicate, spread_head
+from evener.ir.passes import insert_recompute, lower, replicate, spread_head
 from evener.ir.plan import Plan, Prediction, tied_stages
 from evener.ir.schedule import Schedule
 from evener.planner.bounds.instance import Instance
@@ -94,7 +94,7 @@ class Candidate:
     @cached_property
     def regular(self) -> Schedule:
         """Of one replica, as the generator gives it for stages of equal times."""
-        return self.shape.entry(self.shape.schedule)
+        return self._recomputed(self.shape.entry(self.shape.schedule))
 
     @cached_property
     def devices(self) -> tuple[str, ...]:
@@ -139,6 +139,7 @@ class Candidate:
         tied = tied_stages(self.problem.model, partition)
         schedule = self._schedule_for(partition)
         found = self.judge(partition, schedule)
+        schedule = found.schedule
         if not found.over or not self.problem.job.offload:
             return found
         num_workers = self.shape.schedule.num_workers
@@ -170,8 +171,10 @@ class Candidate:
     ) -> Evaluated:
         """Simulate one step of any schedule, and compare memory with the caps.
 
-        schedule: of one replica, compute actions and offloads only.
+        schedule: of one replica, compute actions and offloads only. Where the job recomputes, it
+            gets the R that it lacks.
         """
+        schedule = self._recomputed(schedule)
         lowered, costs = self._world(schedule, partition, offload_bytes)
         (outcome,) = simulate_many(lowered, [costs])
         fits = all(
@@ -249,6 +252,9 @@ class Candidate:
             costs = frozen_costs(lowered, costs, least_ns(lowered, costs), freezing)
         units = units_of_job(found.schedule, side_work)
         return fill_bubbles(found.schedule, costs, units, lowered=lowered).schedules
+
+    def _recomputed(self, schedule: Schedule) -> Schedule:
+        return insert_recompute(schedule) if self.problem.job.recompute == "full" else schedule
 
     def times_on(self, holders: Schedule, partition: Partition) -> PipelineTimes:
         """What a scheduler may know of a partition.

@@ -154,7 +154,9 @@ class Problem:
         return 0 if self.job.freeze is None else self.job.freeze.max_share_ppm
 
     def chain_times(self, microbatch_size: int, *, frozen_ppm: int = 0) -> ChainTimes:
-        """Per layer, the least time on any device type of the cluster.
+        """Per layer, the least time on any device type of the cluster, without recomputation.
+
+        That may run whenever its worker has nothing else to do, so that no way is longer for it.
 
         frozen_ppm: mean share of its parameters that is frozen.
         """
@@ -162,8 +164,11 @@ class Problem:
         for device_type in sorted(set(self.device_types)):
             costs = self.layer_costs(device_type, microbatch_size)
             forward_ns = np.array([cost.forward_ns for cost in costs], dtype=np.int64)
-            input_ns = np.array([self._input_ns(cost) for cost in costs], dtype=np.int64)
-            work_ns = self._work_ns(device_type, microbatch_size, frozen_ppm)
+            input_ns = np.array(
+                [min(cost.input_grad_ns, cost.backward_ns) for cost in costs], dtype=np.int64
+            )
+            again_ns = np.array([self._recompute_ns(cost) for cost in costs], dtype=np.int64)
+            work_ns = self._work_ns(device_type, microbatch_size, frozen_ppm) - again_ns
             rows.append((forward_ns, input_ns, work_ns, work_ns - forward_ns - input_ns))
         return ChainTimes(*np.array(rows).min(axis=0))
 
@@ -209,13 +214,14 @@ class Problem:
         types, frozen_ppm = self.device_types[:num_workers], self.max_share_ppm
         holds_all = self.job.recompute == "none" and not offloads
         work_ns = [self._work_ns(each, microbatch_size, frozen_ppm) for each in types]
+        is_uneven = len(set(types)) > 1 or self.job.recompute == "full"
         return Instance(
             self.chain_times(microbatch_size, frozen_ppm=frozen_ppm),
             num_workers,
             num_microbatches,
             is_frozen=frozen_ppm > 0,
             message_ns=self.message_ns,
-            worker_work_ns=None if len(set(types)) == 1 else np.array(work_ns),
+            worker_work_ns=np.array(work_ns) if is_uneven else None,
             memory=self._memory(microbatch_size, num_workers) if holds_all else None,
         )
 
@@ -239,9 +245,6 @@ class Problem:
             ],
             dtype=np.int64,
         )
-
-    def _input_ns(self, cost: LayerCost) -> int:
-        return min(cost.input_grad_ns, cost.backward_ns) + self._recompute_ns(cost)
 
     def _recompute_ns(self, cost: LayerCost) -> int:
         return cost.recompute_ns if self.job.recompute == "full" else 0

@@ -205,6 +205,8 @@ class JobSpec(Spec):
         for other in ("freeze", "side_work"):
             if self.asynchronous and getattr(self, other):
                 raise Problems([(("asynchronous",), _of_one_update(other))])
+        if self.asynchronous and self.recompute == "full":
+            raise Problems([(("asynchronous",), _OF_OTHER_WEIGHTS)])
         for other in ("freeze", "side_work", "asynchronous", "offload"):
             if self.spread_head and getattr(self, other):
                 raise Problems([(("spread_head",), _of_whole_heads(other))])
@@ -230,6 +232,12 @@ def _of_one_update(other: str) -> str:
         f"is true, but the job also has {other}, which is planned for one update between two "
         "flushes; take one of the two out of the job"
     )
+
+
+_OF_OTHER_WEIGHTS = (
+    'is true, but the job also has recompute = "full", and a forward cannot be repeated once its '
+    "weights have changed; take one of the two out of the job"
+)
 
 
 def _of_whole_heads(other: str) -> str:

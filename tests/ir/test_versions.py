@@ -48,6 +48,18 @@ def test_weights_that_are_too_old_are_refused_with_both_sides() -> None:
     assert violations(replace(world, updates=Updates(3, 2))) == []
 
 
+def test_a_forward_is_repeated_with_its_own_weights() -> None:
+    """0R1 stands behind 0STEP0, 0F1 in front of it; with weights kept for it, all is well."""
+    world = schedule("0F0 0F1 0B0 0STEP0 0R1 0B1 0STEP1 0F2 0B2 0STEP2", updates=Updates(3, 1))
+    assert violations(world) == [
+        (
+            "worker 0: 0R1 finds version 1 of the weights, and the forward that it repeats had "
+            "version 0: move it in front of 0STEP0, or leave it out"
+        )
+    ]
+    assert violations(replace(world, updates=Updates(3, 1, stashed=True))) == []
+
+
 def test_without_staleness_every_forward_comes_after_the_step_before() -> None:
     assert violations(schedule(STALE, updates=Updates(3, 0))) == [
         (

@@ -177,6 +177,14 @@ def _of_one_update(other: str) -> str:
         ),
         ("asynchronous = true\n[freeze]", _of_one_update("freeze")),
         (
+            'asynchronous = true\nrecompute = "full"',
+            (
+                'job.toml:1: asynchronous: is true, but the job also has recompute = "full", and a '
+                "forward cannot be repeated once its weights have changed; take one of the two out "
+                "of the job"
+            ),
+        ),
+        (
             'asynchronous = true\n[[side_work]]\nname = "f"\ntime = "1 us"\nafter = "forward"',
             _of_one_update("side_work"),
         ),

@@ -62,7 +62,8 @@ class Instance:
     first_part: the smallest part of a microbatch, in time, that goes from layer to layer at once.
     is_frozen: whether parameters are frozen; then ``work_ns`` is a mean over the microbatches.
     message_ns: the least time of a message between two workers.
-    worker_work_ns: int64[worker, layer], ``work_ns`` on every single worker; None if all are equal.
+    worker_work_ns: int64[worker, layer], all that a layer costs every single worker, recomputation
+        included; None if that is ``work_ns`` for all.
     memory: None if it limits nothing.
     slice_way_ns: per layer, the least forward and input gradient of the longest slice, where
         microbatches may be cut into a limited number of them; else None.

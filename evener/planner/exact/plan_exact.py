@@ -100,7 +100,9 @@ class _Proof:
             limit_ns = longest_ns(world) + 1 if self.best is None else self.best[1].step_ns
             found = fastest_below(world, limit_ns, at_least_ns=at_least_ns, stop=self._stop)
             if number == 0:
-                self.least_ns.append(found.least_ns)
+                # The model repeats forwards inside backwards, a plan may begin sooner.
+                repeats = self.problem.job.recompute == "full"
+                self.least_ns.append(at_least_ns if repeats else found.least_ns)
             if found.orders is None:
                 return
             schedule = schedule_of(found.orders, candidate.shape.schedule.num_microbatches)
