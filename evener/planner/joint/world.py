@@ -142,11 +142,15 @@ def world_of(candidate: Candidate) -> World:
 
 
 def lower_caps(world: World, candidate: Candidate, found: Evaluated) -> None:
-    """By what the simulator holds more: received messages that wait are in its memory only."""
+    """By what the simulator holds more: received messages that wait are in its memory only.
+
+    None below 0: a worker without stages holds that.
+    """
     num_workers = len(world.cap_bytes)
     peaks = np.array(found.outcome.peak_bytes[:num_workers])
     caps = np.array(candidate.cap_bytes[:num_workers])
-    world.cap_bytes[:] -= max(0, int((peaks - caps).max()))
+    missing = max(0, int((peaks - caps).max()))
+    world.cap_bytes[:] = np.maximum(0, world.cap_bytes - missing)
 
 
 def _links(candidate: Candidate, num_workers: int) -> tuple[Int, Int]:

@@ -1,5 +1,7 @@
 """The exact planner's answers and refusals."""
 
+from dataclasses import replace
+
 import pytest
 
 from evener.errors import PlanInfeasible, UsageError
@@ -49,3 +51,18 @@ def test_no_room(make_problem):
         "no plan fits\n  no placement of the layers on the workers keeps under their memory caps, "
         "in any order; use more devices, a smaller microbatch or recompute"
     )
+
+
+def test_no_room_for_messages(make_problem):
+    # One layer has 32 bytes (parameter, gradient, two moments), two have 64. Apart they fit, until
+    # the second worker has received 100 bytes: 82 more than the cap, which is itself less.
+    problem = make_problem(
+        [1, 1], num_workers=2, num_sequences=2, parameter_bytes=8, memory_cap_bytes=50
+    )
+    large = [
+        cost.model_copy(update={"input_bytes": 100, "output_bytes": 100})
+        for cost in problem.profile.layers
+    ]
+    profile = problem.profile.model_copy(update={"layers": tuple(large)})
+    with pytest.raises(PlanInfeasible, match="no placement of the layers"):
+        _plan(replace(problem, profile=profile))
