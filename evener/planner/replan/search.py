@@ -16,6 +16,7 @@ from evener.planner.result import PlanResult
 from evener.planner.stop import MaxRuntime
 
 _GRACE_S = 60.0  # for planners that look at the clock only now and then, and for the start
+_LONGEST_S = 1e6  # eleven days; the system cannot wait for much more at once
 _LOOK_EVERY_S = 1.0
 _NICENESS = 10
 
@@ -47,13 +48,13 @@ class Search:
         self._thread.start()
 
     def _wait(self) -> None:
-        process = self._process
+        process, limit_s = self._process, min(self._time_limit_s + _GRACE_S, _LONGEST_S)
         try:
-            out, err = process.communicate(self._question, timeout=self._time_limit_s + _GRACE_S)
+            out, err = process.communicate(self._question, timeout=limit_s)
         except subprocess.TimeoutExpired:
             process.kill()
             process.communicate()
-            self.answer = f"it did not end within {self._time_limit_s + _GRACE_S:g} s"
+            self.answer = f"it did not end within {limit_s:g} s"
             return
         if process.returncode == 0:
             self.answer = pickle.loads(out)

@@ -39,6 +39,12 @@ def test_what_cannot_be_planned_is_said(small: Any) -> None:
 
 
 @pytest.mark.timeout(90)
+def test_a_limit_beyond_what_a_system_can_wait_for(small: Any) -> None:
+    answer = answer_of(Search(small.world().problem, "uniform", time_limit_s=1e12))
+    assert isinstance(answer, PlanResult)
+
+
+@pytest.mark.timeout(90)
 def test_a_search_that_dies_is_an_answer_too(small: Any) -> None:
     search = Search(small.world().problem, "sweep", time_limit_s=30)
     search._process.kill()
