@@ -25,6 +25,13 @@ def fastest(found: Sequence[tuple[Candidate, Evaluated]]) -> tuple[Candidate, Ev
     return min(found, key=lambda pair: (pair[1].step_ns, max(pair[1].outcome.peak_bytes)))
 
 
+def require_layer_each(problem: Problem, refusal: str) -> None:
+    """Raise PlanInfeasible if one pipeline over all devices has more workers than layers."""
+    num_devices, num_layers = len(problem.cluster.devices), problem.num_layers
+    if num_devices > num_layers:
+        raise PlanInfeasible(refusal, [_too_many_workers(num_devices, num_layers)])
+
+
 Trial: TypeAlias = tuple[Candidate, Callable[[], Evaluated | None]]
 """A candidate, and what simulates one plan of it; None if memory caps leave no order."""
 
@@ -78,3 +85,10 @@ _NO_ORDER = (
     "no worker has room for its layers and one microbatch of each of its stages; use more "
     "devices, a smaller microbatch or recompute"
 )
+
+
+def _too_many_workers(num_devices: int, num_layers: int) -> str:
+    return (
+        f"the cluster has {num_devices} devices, but the model has {num_layers} layers, and every "
+        "worker needs one; use fewer devices or the planner joint"
+    )

@@ -7,9 +7,8 @@ the measured microbatch sizes.
 import time
 from functools import partial
 
-from evener.errors import PlanInfeasible
 from evener.planner.bound import lower_bound
-from evener.planner.fastest import Search, one_pipeline
+from evener.planner.fastest import Search, one_pipeline, require_layer_each
 from evener.planner.partition.contiguous import uniform_partition
 from evener.planner.problem import Problem, Progress
 from evener.planner.result import PlanResult
@@ -26,18 +25,9 @@ def plan_uniform(
     del seed  # nothing here is random
     start_s = time.monotonic()
     num_workers = len(problem.cluster.devices)
-    if num_workers > problem.num_layers:
-        raise PlanInfeasible("uniform 1F1B is impossible", [_too_many_workers(problem)])
+    require_layer_each(problem, "uniform 1F1B is impossible")
     candidates = [one_pipeline(problem, "one_f_one_b", size) for size in problem.microbatch_sizes]
     partition = uniform_partition(problem.num_layers, num_workers)
     bound_ns = lower_bound(*(each.instance for each in candidates)).step_ns
     trials = [(each, partial(each.evaluate, partition)) for each in candidates]
     return Search("uniform 1F1B does not fit", start_s, bound_ns, stop, progress).fastest(trials)
-
-
-def _too_many_workers(problem: Problem) -> str:
-    return (
-        f"the cluster has {len(problem.cluster.devices)} devices, but the model has "
-        f"{problem.num_layers} layers, and every stage needs one; use fewer devices or another "
-        "planner"
-    )

@@ -167,8 +167,8 @@ def test_uniform_needs_a_layer_per_worker(make_problem):
         _solve(make_problem([1], num_workers=2, num_sequences=2), "uniform")
     assert str(caught.value) == (
         "uniform 1F1B is impossible\n"
-        "  the cluster has 2 devices, but the model has 1 layers, and every stage needs one; use"
-        " fewer devices or another planner"
+        "  the cluster has 2 devices, but the model has 1 layers, and every worker needs one; use"
+        " fewer devices or the planner joint"
     )
 
 

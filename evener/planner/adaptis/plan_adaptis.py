@@ -12,14 +12,14 @@ from typing import NamedTuple
 
 import numpy as np
 
-from evener.errors import PlanInfeasible, ScheduleError
+from evener.errors import ScheduleError
 from evener.ir.action import Action, Kind
 from evener.ir.schedule import Schedule
 from evener.planner.adaptis.partitions import even_partitions
 from evener.planner.adaptis.placements import Placement, Score, placements
 from evener.planner.bound import lower_bound
 from evener.planner.candidate import Candidate, Evaluated
-from evener.planner.fastest import Search, one_pipeline
+from evener.planner.fastest import Search, one_pipeline, require_layer_each
 from evener.planner.partition.contiguous import Partition
 from evener.planner.problem import Problem, Progress
 from evener.planner.result import PlanResult
@@ -63,9 +63,7 @@ class AdaptisPlanner:
         simulated fits into memory.
         """
         start_s = time.monotonic()
-        num_workers = len(problem.cluster.devices)
-        if num_workers > problem.num_layers:
-            raise PlanInfeasible("AdaPtis' search is impossible", [_too_many_workers(problem)])
+        require_layer_each(problem, "AdaPtis' search is impossible")
         candidates = [
             one_pipeline(problem, "adaptis_greedy", size) for size in problem.microbatch_sizes
         ]
@@ -122,11 +120,3 @@ def _evaluate(candidate: Candidate, ranked: _Ranked) -> Evaluated | None:
     except ScheduleError:
         return None
     return candidate.judge(partition, schedule)
-
-
-def _too_many_workers(problem: Problem) -> str:
-    return (
-        f"the cluster has {len(problem.cluster.devices)} devices, but the model has "
-        f"{problem.num_layers} layers, and every worker needs one; use fewer devices or the "
-        "planner sweep"
-    )

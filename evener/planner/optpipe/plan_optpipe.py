@@ -14,7 +14,7 @@ from evener.errors import PlanInfeasible
 from evener.planner.bound import lower_bound
 from evener.planner.bounds.instance import Instance
 from evener.planner.candidate import Candidate, Evaluated
-from evener.planner.fastest import fastest
+from evener.planner.fastest import fastest, require_layer_each
 from evener.planner.optpipe.cool import cool, cooling_of
 from evener.planner.optpipe.starts import Start, starts
 from evener.planner.problem import Problem, Progress
@@ -50,8 +50,10 @@ class OptPipePlanner:
         A job that recomputes in full gets plans that recompute every cell; ``recompute = "auto"``
         and ``offload = true`` leave that to the planner.
 
-        Raises PlanInfeasible if no start of the search fits into memory.
+        Raises PlanInfeasible if there are more workers than layers, or if no start of the search
+        fits into memory.
         """
+        require_layer_each(problem, "OptPipe's search is impossible")
         start_s, job = time.monotonic(), problem.job
         bound_ns = lower_bound(*_instances(problem)).step_ns
         may = (job.recompute != "full", job.offload, job.recompute != "none")

@@ -61,7 +61,7 @@ def test_more_workers_than_layers(make_problem):
     assert str(caught.value) == (
         "AdaPtis' search is impossible\n"
         "  the cluster has 2 devices, but the model has 1 layers, and every worker needs one; use "
-        "fewer devices or the planner sweep"
+        "fewer devices or the planner joint"
     )
 
 

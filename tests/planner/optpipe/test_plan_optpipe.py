@@ -83,6 +83,16 @@ def test_what_cannot_fit_is_refused(make_problem) -> None:
     )
 
 
+def test_more_workers_than_layers(make_problem) -> None:
+    # without any cap: memory has nothing to do with it
+    with pytest.raises(PlanInfeasible) as caught:
+        plan(make_problem([1, 1], num_workers=3, num_sequences=3), 0)
+    assert str(caught.value) == (
+        "OptPipe's search is impossible\n  the cluster has 3 devices, but the model has 2 layers, "
+        "and every worker needs one; use fewer devices or the planner joint"
+    )
+
+
 def test_a_stop_gives_the_best_so_far(make_problem) -> None:
     asked = []
 
