@@ -1,8 +1,11 @@
 """Whole plans of tiny problems. Times are in nanoseconds; B = 2 F, I = W = F."""
 
+from collections import Counter
+
 import pytest
 
 from evener.errors import PlanInfeasible, ProfileError, UsageError
+from evener.ir.action import Kind
 from evener.ir.schedule import Updates
 from evener.planner.candidate import Candidate, Shape
 from evener.planner.find_plan import PLANNERS, find_plan
@@ -35,6 +38,15 @@ def test_bound_never_exceeds_the_objective(make_problem, planner):
     assert result.lower_bound_ns <= result.objective_ns
     assert result.best.predicted.step_ns == result.objective_ns
     assert result.best.predicted.lower_bound_ns == result.lower_bound_ns
+
+
+def test_every_planner_lists_what_is_repeated(make_problem, planner):
+    # 3 sequences do not divide by 2, so 2 workers are a pipeline; load: 3 x 20 x (3 + 1) / 2
+    problem = make_problem([5, 5, 5, 5], num_workers=2, num_sequences=3, recompute="full")
+    result = _solve(problem, planner)
+    kinds = Counter(action.kind for _, action in result.best.schedule.actions())
+    assert kinds[Kind.R] == kinds[Kind.B] + kinds[Kind.I] > 0
+    assert 120 <= result.lower_bound_ns <= result.objective_ns
 
 
 def test_uniform_is_one_f_one_b_with_equal_layers(make_problem):
