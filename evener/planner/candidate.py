@@ -1,13 +1,12 @@
 """One way to run a job, and what the simulator says of it."""
 
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import cached_property
 from typing import TypeAlias
 
-from evener.cost.build import cost_table, links_of
-from evener.cost.profile import Profile
-from evener.cost.slices import Slicing, layers_of_workers, shared_bytes, sliced_costs
-from evener.cost.spread_head import spread_cost_table
+from evener.cost.build import links_of
+from evener.cost.in_parts import cost_table_in_parts
+from evener.cost.slices import Slicing, shared_bytes
 from evener.cost.table import CostTable
 from evener.ir.action import Kind
 from evener.ir.freezing import Freezing
@@ -301,27 +300,16 @@ class Candidate:
 
     def _costs(self, schedule: Schedule, partition: Partition, tied: Ties) -> CostTable:
         """Of a schedule of one replica or of all."""
-        table = cost_table
-        if self.problem.job.spread_head:
-            table = partial(spread_cost_table, model=self.problem.model)
-
-        def price(profile: Profile) -> CostTable:
-            return table(
-                schedule,
-                layers=self.problem.layer_configs,
-                partition=partition,
-                devices=[(device,) for device in self.devices[: schedule.num_workers]],
-                profile=profile,
-                cluster=self.problem.cluster,
-                job=self.problem.job_with(self.shape.microbatch_size),
-                tied=tied,
-            )
-
-        if self._slicing is None:
-            return price(self.problem.profile)
-        return sliced_costs(
-            price,
-            self.problem.profile,
-            self._slicing,
-            held=layers_of_workers(schedule, partition, self.problem.layer_configs),
+        problem = self.problem
+        return cost_table_in_parts(
+            schedule,
+            layers=problem.layer_configs,
+            partition=partition,
+            devices=[(device,) for device in self.devices[: schedule.num_workers]],
+            profile=problem.profile,
+            cluster=problem.cluster,
+            job=problem.job_with(self.shape.microbatch_size),
+            tied=tied,
+            head_of=problem.model if problem.job.spread_head else None,
+            slicing=self._slicing,
         )

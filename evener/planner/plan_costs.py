@@ -1,12 +1,10 @@
 """What every action of a plan costs, by a profile and a cluster."""
 
 from collections.abc import Sequence
-from functools import partial
 
-from evener.cost.build import cost_table
+from evener.cost.in_parts import cost_table_in_parts
 from evener.cost.profile import Profile
-from evener.cost.slices import Slicing, layers_of_workers, sliced_costs
-from evener.cost.spread_head import spread_cost_table
+from evener.cost.slices import Slicing
 from evener.cost.table import CostTable
 from evener.errors import UsageError
 from evener.ir.action import Kind
@@ -42,30 +40,21 @@ def costs_of_plan(
     if unknown:
         raise UsageError(_not_in_cluster(unknown, cluster))
     priced = plan.lowered() if schedule is None else schedule
-    layers = [layer_config(name) for name in plan.layer_names]
-
-    table = cost_table
-    if plan.job.spread_head:
-        table = partial(spread_cost_table, model=_required(plan, model))
-
-    def price(profile: Profile) -> CostTable:
-        return table(
-            priced,
-            layers=layers,
-            partition=plan.partition,
-            devices=plan.devices,
-            profile=profile,
-            cluster=cluster,
-            job=plan.job.model_copy(update={"microbatch_size": plan.microbatch_size}),
-            tied=plan.tied,
-        )
-
-    if plan.slice_tokens is None:
-        costs = price(profile)
-    else:
+    slicing = None
+    if plan.slice_tokens is not None:
         slicing = Slicing(_required(plan, model), plan.slice_tokens, plan.microbatch_size)
-        held = layers_of_workers(priced, plan.partition, layers)
-        costs = sliced_costs(price, profile, slicing, held=held)
+    costs = cost_table_in_parts(
+        priced,
+        layers=[layer_config(name) for name in plan.layer_names],
+        partition=plan.partition,
+        devices=plan.devices,
+        profile=profile,
+        cluster=cluster,
+        job=plan.job.model_copy(update={"microbatch_size": plan.microbatch_size}),
+        tied=plan.tied,
+        head_of=_required(plan, model) if plan.job.spread_head else None,
+        slicing=slicing,
+    )
     if Kind.OFFLOAD in plan.schedule.kinds:
         devices = [device for (device,) in plan.devices]
         costs = with_copies(
