@@ -137,9 +137,12 @@ class Plan(Record):
         return self.changed(cycle=tuple(cycle))
 
     def require_model(self, model: ModelSpec) -> None:
-        """Raise PlanError unless the plan is for this model."""
+        """Raise PlanError unless the plan is for this model, layer by layer."""
         if self.model_fingerprint != model.fingerprint():
             raise PlanError(_other_model(self, model))
+        wrong = list(_unlike_model(self, model))
+        if wrong:
+            raise PlanError(f'the plan does not agree with its model "{model.name}"', wrong)
 
     def save(self, path: Path | str) -> None:
         """Write the plan as JSON."""
@@ -279,6 +282,8 @@ class Plan(Record):
                     ("tied",),
                     f"{list(pair)}: name two of {self.schedule.num_stages} stages, lower first",
                 )
+        if self.tied and self.job.spread_head:
+            yield ("tied",), _TIED_AND_SPREAD
 
     def _wrong_freezing(self) -> Iterator[Problem]:
         asked = self.job.freeze
@@ -308,6 +313,28 @@ def tied_stages(
     return ((low, high),) if low < high else ()
 
 
+def _unlike_model(plan: Plan, model: ModelSpec) -> Iterator[str]:
+    """What a plan of the model cannot say."""
+    for index, (planned, layer) in enumerate(zip(plan.layer_names, model.layers, strict=False)):
+        if planned != layer.name:
+            yield f'layer_names[{index}]: is "{planned}", but the model has "{layer.name}"'
+            break
+    if len(plan.layer_names) != len(model.layers):
+        yield f"layer_names: are {len(plan.layer_names)}, but the model has {len(model.layers)}"
+        return
+    tied = tied_stages(model, plan.partition)
+    if plan.tied != tied:
+        yield f"tied: is {_pairs(plan.tied)}, but the model's layers make it {_pairs(tied)}"
+
+
+def _pairs(pairs: Sequence[tuple[int, int]]) -> str:
+    return str([list(pair) for pair in pairs])
+
+
+_TIED_AND_SPREAD = (
+    "the job spreads the head, which needs a matrix of its own; take spread_head out of the job, "
+    "or plan again with a model whose head is not tied"
+)
 _NO_FREEZING = "is missing, but the job has freeze; plan again, or take freeze out of the job"
 _FREEZING_NOT_ASKED = "is given, but the job has no freeze; add it to the job, or plan again"
 
