@@ -100,28 +100,6 @@ def test_a_plan_is_for_one_model() -> None:
     )
 
 
-def test_a_plan_agrees_with_its_model_layer_by_layer() -> None:
-    names = ("mlp_0", "other", "mlp_2")
-    with pytest.raises(PlanError) as caught:
-        make_plan(layer_names=names).require_model(MODEL)
-    assert str(caught.value) == (
-        'the plan does not agree with its model "tiny"\n'
-        '  layer_names[1]: is "other", but the model has "mlp_1"\n'
-        "  tied: is [[0, 1]], but the model's layers make it []"
-    )
-    with pytest.raises(PlanError, match="layer_names: are 2, but the model has 3"):
-        make_plan(layer_names=names[:2], partition=((0, 1), (1, 2))).require_model(MODEL)
-
-
-def test_a_spread_head_has_a_matrix_of_its_own(tmp_path: Path) -> None:
-    message = load_changed(tmp_path, lambda values: values["job"].update(spread_head=True))
-    assert message == (
-        "PLAN is not a plan that can be used:\n"
-        "  PLAN: tied: the job spreads the head, which needs a matrix of its own; take spread_head "
-        "out of the job, or plan again with a model whose head is not tied"
-    )
-
-
 def test_a_file_that_is_not_there(tmp_path: Path) -> None:
     assert refusal(tmp_path / "plan.json") == (
         "PLAN is not a plan that can be used:\n"
