@@ -14,6 +14,10 @@ from evener.units import format_ns
 
 _NUM_FITS = 200
 
+_MOST_WRONG = 4.0
+"""No layer is believed to take more times as long as its profile says, or as short; what a profile
+does not explain with that is the workers'."""
+
 
 @dataclass(frozen=True)
 class Drift:
@@ -119,6 +123,7 @@ class Expected:
         for _ in range(_NUM_FITS):
             ratios = seen.work_ns / np.maximum(part_ns @ factors, 1)
             factors *= (part_ns.T @ ratios) / weights
+            factors = factors.clip(1 / _MOST_WRONG, _MOST_WRONG)
         return {
             unknown: float(factor)
             for unknown, factor, weight in zip(unknowns, factors, weights, strict=True)

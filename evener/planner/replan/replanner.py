@@ -146,6 +146,8 @@ class Replanner:
         world, present = self._expected.world, self._expected.plan
         if plan.num_workers != world.num_ranks:
             why = f"the best one has work for {plan.num_workers} of {world.num_ranks} workers"
+        elif plan.schedule.updates.number > 1:
+            why = f"the best one makes {plan.schedule.updates.number} updates between two flushes"
         else:
             gain = world.step_ns(present) / max(1, world.step_ns(plan)) - 1
             least = self._options.least_gain
