@@ -163,6 +163,7 @@ def _print_result(result: PlanResult) -> None:
             "lower bound": f"{format_ns(result.lower_bound_ns, digits=4)} (gap {result.gap:.1%})",
             "bubble": f"{plan.predicted.bubble_fraction:.1%}",
             **_offload_row(plan),
+            **_recompute_row(plan),
             **_frozen_row(plan),
             **_side_work_row(plan),
             "peak memory": peaks,
@@ -180,14 +181,30 @@ def _head_row(plan: Plan) -> dict[str, str]:
 
 
 def _offload_row(plan: Plan) -> dict[str, str]:
-    if plan.offload_bytes is None:
+    num_cells = _num_actions(plan, Kind.OFFLOAD)
+    if not num_cells:
         return {}
-    num_cells = sum(action.kind is Kind.OFFLOAD for _, action in plan.schedule.actions())
-    sizes = ", ".join(format_bytes(size, digits=3) for size in plan.offload_bytes)
+    of_each = "all"
+    if plan.offload_bytes is not None:
+        sizes = ", ".join(format_bytes(size, digits=3) for size in plan.offload_bytes)
+        of_each = f"{sizes} of each by stage"
     return {
-        "offload": f"{num_cells * plan.replicas} of {len(plan.schedule.runner) * plan.replicas} "
-        f"activations go to host memory for a while ({sizes} of each by stage)"
+        "offload": f"{num_cells} of {len(plan.schedule.runner) * plan.replicas} activations go to "
+        f"host memory for a while ({of_each})"
     }
+
+
+def _recompute_row(plan: Plan) -> dict[str, str]:
+    num_cells = _num_actions(plan, Kind.R)
+    if not num_cells:
+        return {}
+    all_cells = len(plan.schedule.runner) * plan.replicas
+    return {"recompute": f"{num_cells} of {all_cells} forwards are repeated"}
+
+
+def _num_actions(plan: Plan, kind: Kind) -> int:
+    """Of all replicas."""
+    return plan.replicas * sum(action.kind is kind for _, action in plan.schedule.actions())
 
 
 def _frozen_row(plan: Plan) -> dict[str, str]:

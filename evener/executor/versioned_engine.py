@@ -54,6 +54,7 @@ class VersionedEngine:
             stage: make_optimizer(list(twins.values())) for stage, twins in self._updated.items()
         }
         self._received: dict[int, list[Tensor]] = {}
+        self._sharing = {stage: _All([]) for stage in self._owner}
         # Versions are counted from the first run on; a run begins with version _first.
         self._first = 0
         self._latest = dict.fromkeys(self._owner, 0)
@@ -108,7 +109,10 @@ class VersionedEngine:
         rows = _rows(tensors)
         if source != transport.worker:
             self._received[stage] = rows
-        return _All([transport.broadcast(row, source, members) for row in rows])
+        # Nobody on this worker waits for what it sends, which would be kept until the run ends.
+        self._sharing[stage].wait()
+        self._sharing[stage] = _All([transport.broadcast(row, source, members) for row in rows])
+        return self._sharing[stage]
 
     def copy(self, action: Action) -> Handle:
         return self._engine.copy(action)
@@ -163,15 +167,15 @@ class _Kept:
         self._shown = version
 
 
-@dataclass(frozen=True)
+@dataclass
 class _All:
-    """Several collectives as one."""
+    """Several collectives as one; lets go of them once they have ended."""
 
-    handles: Sequence[Handle]
+    handles: list[Handle]
 
     def wait(self) -> tuple[Tensor, ...]:
-        for handle in self.handles:
-            handle.wait()
+        while self.handles:
+            self.handles.pop().wait()
         return ()
 
 

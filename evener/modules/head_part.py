@@ -97,7 +97,9 @@ class SpreadTokenLoss:
         return self.whole.count(microbatch)
 
     def total(self, output: Value, microbatch: Microbatch) -> Tensor:
-        statistics_PBT2 = torch.stack(output)
+        # A stage behind a single one is given its output, behind several the tuple of theirs.
+        parts = output if isinstance(output, tuple) else (output,)
+        statistics_PBT2 = torch.stack(parts)
         log_sum_BT = statistics_PBT2[..., 0].logsumexp(0)
         chosen_BT = statistics_PBT2[..., 1].sum(0)
         counts_BT = microbatch[self.whole.targets] != self.whole.ignore_index

@@ -65,6 +65,15 @@ def test_nothing_changes(num_parts: int) -> None:
     assert max((ours - theirs).abs().max().item() for ours, theirs in pairs) <= 1e-13
 
 
+def test_a_single_part_comes_without_a_tuple() -> None:
+    """A stage behind a single one is given its output, as in a pipeline of one worker."""
+    head, x_BTD = drawn(torch.float64)
+    (part,) = (HeadPart(head, rows) for rows in rows_of(VOCABULARY, 1))
+    alone, loss = part(HeadNorm(head)(x_BTD), TARGETS), spread_loss(TokenLoss())
+    microbatch = {"targets": TARGETS}
+    assert loss.total(alone, microbatch).equal(loss.total((alone,), microbatch))
+
+
 def test_parameters_are_named_after_their_rows() -> None:
     head, _ = drawn(torch.float32)
     part = HeadPart(head, range(4, 8))

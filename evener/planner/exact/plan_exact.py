@@ -72,7 +72,7 @@ def prove(
         lower_bound_ns=bound_ns,
         status=Status.of_search(best.step_ns, bound_ns, stopped=proof.stopped),
         runtime_s=time.monotonic() - start_s,
-        stats={"shapes": len(shapes)},
+        stats={"simulated": proof.num_judged, "shapes": len(shapes)},
     )
 
 
@@ -86,6 +86,7 @@ class _Proof:
     least_ns: list[int] = field(default_factory=list)
     best: tuple[Candidate, Evaluated] | None = None
     stopped: bool = False
+    num_judged: int = 0
 
     def solve(self, candidate: Candidate) -> None:
         """Find its fastest plan, if that is faster than the best one."""
@@ -95,6 +96,7 @@ class _Proof:
             replicas=candidate.shape.replicas,
         ):
             self._keep(candidate, plan)
+            self.num_judged += 1
         world, at_least_ns = world_of(candidate), lower_bound(candidate.instance).step_ns
         for number in range(_NUM_TRIES):
             limit_ns = longest_ns(world) + 1 if self.best is None else self.best[1].step_ns
@@ -107,6 +109,7 @@ class _Proof:
                 return
             schedule = schedule_of(found.orders, candidate.shape.schedule.num_microbatches)
             evaluated = candidate.judge(partition_of(found.orders), schedule)
+            self.num_judged += 1
             if not evaluated.over:
                 self._keep(candidate, evaluated)
                 return

@@ -76,7 +76,7 @@ def test_layers_explain_what_a_described_profile_has_wrong(small: Any) -> None:
 
 
 def test_no_layer_is_believed_to_be_many_times_slower(small: Any) -> None:
-    """Worker 1 takes 40 times as long: 4 are its layers', 10 its own; no layer of worker 0 moves."""
+    """Worker 1 takes 40 times as long: 4 by its layers and 10 by itself; worker 0 is as it was."""
     plan, world = small.plan(), small.world()
     found = small.drift(plan, world, world.with_speeds({1: 40.0}), trusts_layers=False)
     assert [c.forward_ns for c in found.world.problem.layer_costs("rank0", 1)] == pytest.approx(
@@ -84,7 +84,7 @@ def test_no_layer_is_believed_to_be_many_times_slower(small: Any) -> None:
     )
     assert found.reasons == (
         "layer narrow takes 4.00 times as long forward as its profile says",
-        "rank1 takes 10.00 times as long as expected",
+        "local:1 takes 10.00 times as long as expected",
     )
 
 
