@@ -68,7 +68,9 @@ def add_parser(verbs: Verbs, name: str) -> None:
     parser.add_argument("--data", required=True, type=Path, metavar="DIR", help="folder of text")
     parser.add_argument("--suffix", default=".py", help="which files to read (default .py)")
     parser.add_argument("--steps", metavar="N", help="default: the job's")
-    parser.add_argument("--out", type=Path, metavar="DIR", help="write measured.json, losses.json")
+    parser.add_argument(
+        "--out", type=Path, metavar="DIR", help="write measured.json, losses.json, replanned.json"
+    )
     parser.add_argument(
         "--replan", action="store_true", help="plan anew while training; needs --cluster, --profile"
     )

@@ -162,6 +162,7 @@ class Replanner:
         )
 
     def close(self) -> None:
-        """End a search that still runs."""
+        """End a search that still runs, and say so."""
         if self._search is not None:
             self._search.close()
+            self._options.tell("re-plan: training ends before a search that still ran")

@@ -132,6 +132,28 @@ def test_a_search_that_failed_is_said_once(small: Any, monkeypatch: pytest.Monke
     ]
 
 
+def test_a_search_that_outlives_the_run_is_ended_and_said(
+    small: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ended: list[bool] = []
+
+    class Endless:
+        answer = None
+
+        def __init__(self, *_: Any, **__: Any) -> None: ...
+
+        def close(self) -> None:
+            ended.append(True)
+
+    monkeypatch.setattr(replanner, "Search", Endless)
+    run = Run(small)
+    run.real = small.world().with_speeds({1: 2.0})
+    run.steps(8)
+    run.replanner.close()
+    assert ended == [True]
+    assert run.said[-1] == "re-plan: training ends before a search that still ran"
+
+
 def test_a_profile_that_was_wrong_is_replaced_by_what_was_measured(
     small: Any, searches: list[Problem]
 ) -> None:
