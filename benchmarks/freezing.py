@@ -213,7 +213,7 @@ def _replan(plan: Plan, freezing: Freezing | None) -> Plan:
     """The same plan with other shares, in force from the first step on."""
     at_once = FreezeSpec(max_share=1.0, monitor_steps=0, ramp_steps=0)
     job = plan.job.model_copy(update={"freeze": None if freezing is None else at_once})
-    return Plan(**{**dict(plan), "job": job, "freezing": freezing, "predicted": None})
+    return plan.changed(job=job, freezing=freezing, predicted=None)
 
 
 class World:

@@ -64,7 +64,7 @@ def test_losses_do_not_depend_on_where_the_head_is() -> None:
     job = plan.job.model_copy(update={"spread_head": False})
     spread, whole = (
         train_local(Session(each, model, batch, 2), timeout_s=60)
-        for each in (plan, Plan(**{**dict(plan), "job": job}))
+        for each in (plan, plan.changed(job=job))
     )
     assert spread.losses == pytest.approx(whole.losses, rel=1e-5)
     assert spread.grad_norms == pytest.approx(whole.grad_norms, rel=1e-4)
